@@ -1,0 +1,15 @@
+//! Element types, symbolic dims, shapes, formats and host tensors. Knows no operators.
+
+mod dim;
+mod dtype;
+mod format;
+mod shape;
+mod storage;
+mod tensor;
+
+pub use dim::{Dim, DimParseError, Ranges, Symbol};
+pub use dtype::{DType, Element};
+pub use format::{Format, Layout};
+pub use shape::{Shape, TensorType, Type};
+pub use storage::Storage;
+pub use tensor::{Tensor, TensorError};

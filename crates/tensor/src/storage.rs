@@ -1,0 +1,83 @@
+//! Shared, immutable bytes: owned and aligned, or borrowed from a mapping.
+
+use std::{fmt, ops::Deref, sync::Arc};
+
+/// Cheaply cloned, immutable bytes with an owner that keeps them alive, such as a file mapping.
+#[derive(Clone)]
+pub struct Storage {
+    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    start: usize,
+    len: usize,
+}
+
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Owned bytes that start on a 64-byte boundary.
+struct Aligned {
+    lines: Vec<Line>,
+    len: usize,
+}
+
+impl AsRef<[u8]> for Aligned {
+    fn as_ref(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.lines)[..self.len]
+    }
+}
+
+impl Storage {
+    /// Bytes `start..start + len` of `owner`. Panics when they do not lie inside it.
+    pub fn shared(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, start: usize, len: usize) -> Storage {
+        let total = (*owner).as_ref().len();
+        assert!(
+            start <= total && len <= total - start,
+            "range {start}+{len} lies outside {total} bytes"
+        );
+        Storage { owner, start, len }
+    }
+
+    /// `len` zero bytes filled in by `fill`, starting on a 64-byte boundary.
+    pub fn build(len: usize, fill: impl FnOnce(&mut [u8])) -> Storage {
+        let mut lines = vec![Line([0; 64]); len.div_ceil(64)];
+        fill(&mut bytemuck::cast_slice_mut(&mut lines)[..len]);
+        Storage { owner: Arc::new(Aligned { lines, len }), start: 0, len }
+    }
+
+    /// A 64-byte aligned copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> Storage {
+        Storage::build(bytes.len(), |to| to.copy_from_slice(bytes))
+    }
+
+    /// The sub-range `start..start + len`, sharing the owner. Panics when it lies outside.
+    pub fn slice(&self, start: usize, len: usize) -> Storage {
+        assert!(start <= self.len && len <= self.len - start, "slice lies outside the storage");
+        Storage { owner: self.owner.clone(), start: self.start + start, len }
+    }
+}
+
+impl Deref for Storage {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &(*self.owner).as_ref()[self.start..self.start + self.len]
+    }
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Storage({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_storage_is_aligned_and_slices_share() {
+        let storage = Storage::build(100, |b| b[99] = 7);
+        assert_eq!(storage.as_ptr() as usize % 64, 0);
+        assert_eq!(storage.slice(90, 10)[9], 7);
+        assert_eq!(Storage::copy_of(&[]).len(), 0);
+    }
+}
