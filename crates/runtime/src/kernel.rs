@@ -79,6 +79,11 @@ impl<'a> Operand<'a> {
         self.ptr
     }
 
+    /// Moves the operand to other memory, of which the contract of [`Operand::new`] holds.
+    pub(crate) fn set_ptr(&mut self, ptr: *mut u8) {
+        self.ptr = ptr;
+    }
+
     /// Bytes of memory.
     pub fn len(&self) -> usize {
         self.len

@@ -2,8 +2,16 @@
 //! trace. Knows no graph and takes no decision.
 #![allow(unsafe_code)] // pointers into the arena, and the thread pool
 
+mod arena;
 mod kernel;
+mod plan;
+mod session;
+mod trace;
 
+pub use arena::{ALIGNMENT, Arena};
 pub use kernel::{
     Cancel, DeviceId, Dims, Kernel, Needs, Operand, Pool, Queue, Recipe, Run, RunError, Serial,
 };
+pub use plan::{Action, Buffer, BufferId, Place, Plan, Port, RunStep, Step};
+pub use session::{Program, Rebuild, Session, SessionError};
+pub use trace::{Span, Trace};
