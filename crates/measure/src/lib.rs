@@ -1,0 +1,21 @@
+//! The one stopwatch: protocol, statistics, machine fingerprint and the cost database.
+//!
+//! Everything that takes time in the product takes it here, so that placement, tuning, benchmarks
+//! and reports mean the same by a number. Only one process of a machine measures at a time
+//! ([`MeasuringLock`]).
+
+mod database;
+mod lock;
+mod machine;
+mod protocol;
+mod rng;
+mod sentinel;
+mod statistics;
+
+pub use database::{Database, DatabaseError, Key, Opened, Record};
+pub use lock::MeasuringLock;
+pub use machine::{Cache, Machine};
+pub use protocol::{Contestant, Pairing, Protocol, Sample, SampleError, Verdict, pair, race};
+pub use rng::Rng;
+pub use sentinel::{Noise, Sentinel, noise};
+pub use statistics::{Measurement, Ratio, median_interval, quantile};

@@ -1,0 +1,122 @@
+//! The stopwatch tells known costs apart, ties equal ones, and the database survives damage.
+
+use bricolage_measure::{
+    Contestant, Database, Key, Machine, Measurement, Pairing, Protocol, Record, Sample,
+    SampleError, Verdict, pair, race,
+};
+use bricolage_runtime::Cancel;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+/// Claims exact times, so that the protocol is judged without the machine's noise.
+struct Pretend {
+    each: Duration,
+    fails_after: Option<u32>,
+    runs: u32,
+}
+
+impl Sample for Pretend {
+    fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
+        self.runs += iterations;
+        match self.fails_after {
+            Some(limit) if self.runs > limit => Err(SampleError("it broke".into())),
+            _ => Ok(self.each * iterations),
+        }
+    }
+}
+
+fn pretend(us: u64, fails_after: Option<u32>) -> Contestant<'static> {
+    Contestant {
+        sample: Box::new(Pretend { each: Duration::from_micros(us), fails_after, runs: 0 }),
+    }
+}
+
+fn quick() -> Protocol {
+    Protocol { warmup: Duration::from_micros(1), ..Protocol::default() }
+}
+
+#[test]
+fn known_costs_come_out_exactly() {
+    let mut contestants = [pretend(100, None), pretend(300, None), pretend(50, Some(10))];
+    let verdicts = race(&mut contestants, &quick(), None, &Cancel::default());
+    let median = |v: &Verdict| match v {
+        Verdict::Measured(m) => m.median_ns.round(),
+        Verdict::Failed(_) => f64::NAN,
+    };
+    assert_eq!((median(&verdicts[0]), median(&verdicts[1])), (100_000.0, 300_000.0));
+    assert_eq!(verdicts[2], Verdict::Failed(SampleError("it broke".into())));
+}
+
+#[test]
+fn a_cancelled_race_ends_at_once() {
+    let cancel = Cancel::default();
+    cancel.cancel();
+    let verdicts = race(&mut [pretend(1_000_000, None)], &quick(), None, &cancel);
+    assert!(matches!(verdicts[0], Verdict::Failed(_)));
+}
+
+#[test]
+fn pairs_compare_known_costs() {
+    let mut a = Pretend { each: Duration::from_micros(300), fails_after: None, runs: 0 };
+    let mut b = Pretend { each: Duration::from_micros(100), fails_after: None, runs: 0 };
+    let ratio = pair(&mut a, &mut b, &Pairing::default(), &Cancel::default()).unwrap();
+    assert!((ratio.median - 3.0).abs() < 1e-9 && ratio.is_slower() && !ratio.is_faster());
+}
+
+#[test]
+fn real_time_is_taken() {
+    let busy = |us: u64| {
+        move || -> Result<(), SampleError> {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_micros(us) {
+                std::hint::spin_loop();
+            }
+            Ok(())
+        }
+    };
+    let mut contestants = [Contestant { sample: Box::new(busy(300)) }];
+    let verdicts = race(&mut contestants, &quick(), None, &Cancel::default());
+    let Verdict::Measured(m) = &verdicts[0] else { panic!("{verdicts:?}") };
+    assert!(m.min_ns >= 300_000.0 && m.samples >= 9);
+}
+
+fn record(ns: f64) -> Record {
+    let measurement = Measurement::of(&[ns; 9], 1, false).expect("nine samples");
+    Record::Measured { measurement, error_share: 0.5, workspace: 64 }
+}
+
+#[test]
+fn records_return_and_other_machines_do_not_count() {
+    let folder = std::env::temp_dir().join(format!("bricolage-costs-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    let machine = Machine::read();
+    let (key, other) = (Key("conv a".into()), Key("conv b".into()));
+    {
+        let opened = Database::open(&folder, &machine).unwrap();
+        assert!(opened.set_aside.is_none());
+        opened.database.put(&key, &record(1.0)).unwrap();
+        opened.database.put(&key, &record(2.0)).unwrap();
+        opened.database.put(&other, &Record::Refused("it crashed".into())).unwrap();
+        opened.database.set_note("plan", "checked").unwrap();
+    }
+    let again = Database::open(&folder, &machine).unwrap().database;
+    assert_eq!(again.get(&key).unwrap(), Some(record(2.0)));
+    assert_eq!(again.get(&other).unwrap(), Some(Record::Refused("it crashed".into())));
+    assert_eq!(again.note("plan").unwrap().as_deref(), Some("checked"));
+    let elsewhere = Machine { model: "another".into(), ..machine.clone() };
+    let foreign = Database::open(&folder, &elsewhere).unwrap().database;
+    assert_eq!((foreign.get(&key).unwrap(), foreign.len().unwrap()), (None, 2));
+    drop((again, foreign));
+
+    fs::write(
+        folder.join("costs.sqlite"),
+        b"this is no database, and long enough to be read as one",
+    )
+    .unwrap();
+    let opened = Database::open(&folder, &machine).unwrap();
+    let aside = opened.set_aside.expect("the damaged file is kept");
+    assert!(aside.exists() && opened.database.is_empty().unwrap());
+    fs::remove_dir_all(&folder).unwrap();
+}

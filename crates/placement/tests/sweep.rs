@@ -1,0 +1,230 @@
+//! The judge of the sweep: every exact cover of a small random graph, priced by its own rules.
+
+use bricolage_placement::{Choice, Limits, Problem, ProblemError, Tensor, sweep};
+use proptest::prelude::*;
+
+/// A seeded stream of small numbers.
+struct Draw(u64);
+impl Draw {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % n
+    }
+}
+
+/// A random DAG: each node reads one or two tensors made shortly before.
+fn random(seed: u64, nodes: usize, formats: usize) -> Problem {
+    let mut draw = Draw(seed);
+    let mut reads: Vec<Vec<usize>> = Vec::new();
+    for n in 0..nodes {
+        let mut from: Vec<usize> =
+            (0..1 + draw.below(2)).map(|_| n.saturating_sub(draw.below(3))).collect();
+        from.sort_unstable();
+        from.dedup();
+        reads.push(from);
+    }
+    with_choices(&mut draw, &reads, formats)
+}
+
+/// Node `n` makes tensor `n + 1`; tensor 0 is the input of the graph.
+fn with_choices(draw: &mut Draw, reads: &[Vec<usize>], formats: usize) -> Problem {
+    let nodes = reads.len();
+    let convert = |draw: &mut Draw| -> Vec<Vec<f64>> {
+        (0..formats)
+            .map(|from| {
+                (0..formats)
+                    .map(|to| match draw.below(8) {
+                        _ if from == to => 0.0,
+                        0 => f64::INFINITY,
+                        n => n as f64,
+                    })
+                    .collect()
+            })
+            .collect()
+    };
+    let tensors: Vec<Tensor> = (0..=nodes)
+        .map(|t| {
+            let consumers: Vec<usize> = (0..nodes).filter(|&n| reads[n].contains(&t)).collect();
+            let output = t > 0 && consumers.is_empty();
+            Tensor {
+                producer: t.checked_sub(1),
+                arrives: (t == 0).then_some(0),
+                wanted: output.then_some(0),
+                consumers,
+                convert: convert(draw),
+            }
+        })
+        .collect();
+    let mut problem = Problem { nodes, tensors, choices: Vec::new() };
+    for n in 0..nodes {
+        for _ in 0..2 {
+            push(&mut problem, draw, reads, vec![n], formats);
+        }
+        // Grow a region upwards through values that nobody else reads.
+        let mut region = vec![n];
+        for _ in 0..3 {
+            let grown = region
+                .iter()
+                .flat_map(|&m| reads[m].iter().filter_map(|t| t.checked_sub(1)))
+                .find(|p| {
+                    !region.contains(p)
+                        && problem.tensors[p + 1].consumers.iter().all(|c| region.contains(c))
+                });
+            let Some(grown) = grown else { break };
+            region.push(grown);
+            region.sort_unstable();
+            push(&mut problem, draw, reads, region.clone(), formats);
+        }
+    }
+    problem
+}
+
+fn push(
+    problem: &mut Problem,
+    draw: &mut Draw,
+    reads: &[Vec<usize>],
+    nodes: Vec<usize>,
+    formats: usize,
+) {
+    let mut inputs: Vec<usize> = nodes.iter().flat_map(|&n| reads[n].iter().copied()).collect();
+    inputs.sort_unstable();
+    inputs.dedup();
+    inputs.retain(|t| t.checked_sub(1).is_none_or(|p| !nodes.contains(&p)));
+    let exit = nodes[nodes.len() - 1];
+    let reads = inputs.into_iter().map(|t| (t, draw.below(formats) as u8)).collect();
+    let writes = vec![(exit + 1, draw.below(formats) as u8)];
+    problem.choices.push(Choice { nodes, reads, writes, cost: draw.below(20) as f64 });
+}
+
+/// The least price over every exact cover, by picking a choice for the first uncovered node.
+fn brute_force(problem: &Problem, covered: u32, chosen: &mut Vec<usize>, best: &mut f64) {
+    let Some(first) = (0..problem.nodes).find(|n| covered & (1 << n) == 0) else {
+        *best = best.min(price(problem, chosen));
+        return;
+    };
+    for (i, c) in problem.choices.iter().enumerate() {
+        let mask = c.nodes.iter().fold(0u32, |m, n| m | 1 << n);
+        if mask & (1 << first) != 0 && mask & covered == 0 {
+            chosen.push(i);
+            brute_force(problem, covered | mask, chosen, best);
+            chosen.pop();
+        }
+    }
+}
+
+/// Choices plus, for each tensor, the cheapest set of conversions, grown format by format.
+fn price(problem: &Problem, chosen: &[usize]) -> f64 {
+    let mut total: f64 = chosen.iter().map(|&c| problem.choices[c].cost).sum();
+    for (t, tensor) in problem.tensors.iter().enumerate() {
+        let written =
+            chosen.iter().flat_map(|&c| &problem.choices[c].writes).find(|w| w.0 == t).map(|w| w.1);
+        let Some(have) = tensor.arrives.or(written) else { continue };
+        let mut needed: Vec<u8> = chosen
+            .iter()
+            .flat_map(|&c| &problem.choices[c].reads)
+            .filter(|r| r.0 == t)
+            .map(|r| r.1)
+            .collect();
+        needed.extend(tensor.wanted);
+        needed.sort_unstable();
+        needed.dedup();
+        needed.retain(|&f| f != have);
+        total += cheapest_growth(tensor, &mut vec![have], &needed);
+    }
+    total
+}
+
+/// Adds one format after another, needed or not, until all needed ones are made.
+fn cheapest_growth(tensor: &Tensor, made: &mut Vec<u8>, needed: &[u8]) -> f64 {
+    if needed.iter().all(|f| made.contains(f)) {
+        return 0.0;
+    }
+    let mut best = f64::INFINITY;
+    for to in (0..tensor.convert.len() as u8).filter(|f| !made.contains(f)).collect::<Vec<_>>() {
+        let step = made
+            .iter()
+            .map(|&from| tensor.convert[usize::from(from)][usize::from(to)])
+            .fold(f64::INFINITY, f64::min);
+        made.push(to);
+        best = best.min(step + cheapest_growth(tensor, made, needed));
+        made.pop();
+    }
+    best
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_sweep_finds_the_optimum(seed: u64, nodes in 1usize..9, formats in 1usize..4) {
+        let problem = random(seed, nodes, formats);
+        let mut best = f64::INFINITY;
+        brute_force(&problem, 0, &mut Vec::new(), &mut best);
+        match sweep(&problem, Limits::default()) {
+            Ok(solution) => {
+                prop_assert!(solution.exact);
+                prop_assert!((solution.cover.cost - best).abs() < 1e-9, "{} against {best}", solution.cover.cost);
+                prop_assert!((price(&problem, &solution.cover.choices) - best).abs() < 1e-9);
+                let listed: f64 = solution.cover.conversions.iter()
+                    .map(|c| problem.tensors[c.tensor].convert[usize::from(c.from)][usize::from(c.to)]).sum();
+                let chosen: f64 = solution.cover.choices.iter().map(|&c| problem.choices[c].cost).sum();
+                prop_assert!((listed + chosen - best).abs() < 1e-9);
+            }
+            Err(error) => prop_assert!(best.is_infinite(), "{error}, but a cover costs {best}"),
+        }
+    }
+
+    #[test]
+    fn another_choice_never_makes_it_worse(seed: u64, nodes in 2usize..9) {
+        let problem = random(seed, nodes, 2);
+        let mut fewer = problem.clone();
+        fewer.choices.pop();
+        if let (Ok(all), Ok(some)) = (sweep(&problem, Limits::default()), sweep(&fewer, Limits::default())) {
+            prop_assert!(all.cover.cost <= some.cover.cost + 1e-9);
+        }
+    }
+}
+
+#[test]
+fn a_long_chain_of_diamonds_stays_linear() {
+    // Each diamond: one node, two that read it, one that joins them.
+    let states = |diamonds: usize| {
+        let reads: Vec<Vec<usize>> = (0..diamonds)
+            .flat_map(|d| {
+                [vec![4 * d], vec![4 * d + 1], vec![4 * d + 1], vec![4 * d + 2, 4 * d + 3]]
+            })
+            .collect();
+        let problem = with_choices(&mut Draw(7), &reads, 3);
+        sweep(&problem, Limits::default()).unwrap().states
+    };
+    let (short, long) = (states(25), states(100));
+    assert!(long < 6 * short, "{short} states for 100 nodes, {long} for 400");
+}
+
+#[test]
+fn faults_are_named() {
+    let tensor = |producer, consumers: &[usize], wanted| Tensor {
+        producer,
+        consumers: consumers.to_vec(),
+        arrives: producer.is_none().then_some(0),
+        wanted,
+        convert: vec![vec![0.0]],
+    };
+    let choice = |nodes: &[usize]| Choice {
+        nodes: nodes.to_vec(),
+        reads: vec![(nodes[0], 0)],
+        writes: vec![(nodes[nodes.len() - 1] + 1, 0)],
+        cost: 1.0,
+    };
+    let tensors = vec![
+        tensor(None, &[0], None),
+        tensor(Some(0), &[1], Some(0)),
+        tensor(Some(1), &[], Some(0)),
+    ];
+    let mut problem = Problem { nodes: 2, tensors, choices: vec![choice(&[0])] };
+    assert_eq!(sweep(&problem, Limits::default()), Err(ProblemError::Uncoverable { node: 1 }));
+    problem.choices.push(choice(&[0, 1]));
+    let error = sweep(&problem, Limits::default()).unwrap_err();
+    assert_eq!(error.to_string(), "choice 1: a value inside it is read from outside");
+}
