@@ -35,21 +35,23 @@ impl Ranges {
 }
 
 /// A size or an index: a constant or a canonical expression over symbols.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+///
+/// Serialised as its text; in a format for people, a constant is a plain number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dim {
     constant: i64,
     /// Products of atoms with their coefficients, sorted, no coefficient zero.
     terms: Vec<Term>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Term {
     /// Sorted; an atom that is squared appears twice.
     atoms: Vec<Atom>,
     coefficient: i64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Atom {
     Symbol(Symbol),
     Floor(Box<(Dim, Dim)>),
@@ -366,6 +368,41 @@ impl Dim {
         let mut p = Parser { text, at: 0, depth: 0 };
         let dim = p.sum()?;
         if p.at == text.len() { Ok(dim) } else { Err(p.fault("needed the end")) }
+    }
+}
+
+impl Serialize for Dim {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.as_const() {
+            Some(number) if to.is_human_readable() => to.serialize_i64(number),
+            _ => to.collect_str(self),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Dim {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Dim, D::Error> {
+        struct Reader;
+        impl serde::de::Visitor<'_> for Reader {
+            type Value = Dim;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number or the text of a dim")
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<Dim, E> {
+                Ok(Dim::from(number))
+            }
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Dim, E> {
+                i64::try_from(number).map(Dim::from).map_err(E::custom)
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Dim, E> {
+                Dim::parse(text).map_err(E::custom)
+            }
+        }
+        if from.is_human_readable() {
+            from.deserialize_any(Reader)
+        } else {
+            from.deserialize_str(Reader)
+        }
     }
 }
 

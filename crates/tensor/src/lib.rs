@@ -1,5 +1,6 @@
 //! Element types, symbolic dims, shapes, formats and host tensors. Knows no operators.
 
+mod datum;
 mod dim;
 mod dtype;
 mod format;
@@ -7,6 +8,7 @@ mod shape;
 mod storage;
 mod tensor;
 
+pub use datum::Datum;
 pub use dim::{Dim, DimParseError, Ranges, Symbol};
 pub use dtype::{DType, Element};
 pub use format::{Format, Layout};

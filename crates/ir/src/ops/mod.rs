@@ -1,0 +1,285 @@
+//! The closed list of ops. Adding one is a file here and a line in `ops!`.
+
+mod binary;
+mod elements;
+mod matmul;
+mod reshape;
+mod types;
+mod unary;
+
+pub use binary::Binary;
+pub use matmul::MatMul;
+pub use reshape::Reshape;
+pub use unary::Unary;
+
+use crate::{AxisMap, Body, EvalError, Fact, Part, TypeError, Work};
+use bricolage_tensor::{DType, Datum, Dim, Symbol, Tensor, Type};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::{fmt, hash::Hash};
+
+/// The operands of one evaluation.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a>(pub &'a [Option<&'a Datum>]);
+
+impl<'a> Inputs<'a> {
+    /// Operand `i`, which must be a tensor.
+    pub fn tensor(&self, i: usize) -> Result<&'a Tensor, EvalError> {
+        self.optional(i)?.ok_or(EvalError::Type(TypeError::Missing { operand: i }))
+    }
+
+    /// Operand `i`, which must be a tensor or absent.
+    pub fn optional(&self, i: usize) -> Result<Option<&'a Tensor>, EvalError> {
+        match self.0.get(i).copied().flatten() {
+            None => Ok(None),
+            Some(datum) => match datum.as_tensor() {
+                Some(t) => Ok(Some(t)),
+                None => Err(EvalError::Operand { operand: i, expected: "tensor" }),
+            },
+        }
+    }
+
+    /// Number of operands, absent ones included.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are no operands.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What is known about the operands: their types, and elements of small ones.
+    pub fn facts(&self) -> Vec<Option<Fact>> {
+        let fact = |datum: &Datum| match datum {
+            Datum::Tensor(t) => Some(Fact::of(t)),
+            other => other.ty().map(Fact::from),
+        };
+        self.0.iter().map(|d| d.and_then(fact)).collect()
+    }
+}
+
+/// Everything an op means, and nothing about how it is made fast.
+pub trait OpDef: Clone + PartialEq + Eq + Hash + fmt::Debug + Serialize + DeserializeOwned {
+    /// Checks operands and attributes; gives the types of all results, and known elements.
+    fn infer(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError>;
+
+    /// Straightforward evaluation: floats accumulate in `f64` and round once to the output type,
+    /// integers are exact and wrap.
+    fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError>;
+
+    /// The iteration space, for operands that [`OpDef::infer`] accepts. See [`AxisMap`].
+    fn axes(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap;
+
+    /// The scalar computation at one point of the space, where there is one.
+    fn body(&self, inputs: &[Option<&Fact>]) -> Option<Body> {
+        let _ = inputs;
+        None
+    }
+
+    /// The op with symbols replaced in attributes that hold sizes.
+    fn bind(&self, value: &dyn Fn(&Symbol) -> Option<Dim>) -> Self {
+        let _ = value;
+        self.clone()
+    }
+
+    /// The op that computes one part of this one: same, but for attributes that speak of sizes
+    /// or padding.
+    fn part(&self, part: &Part) -> Self {
+        let _ = part;
+        self.clone()
+    }
+
+    /// How much there is to do; derived, overridden only where the derivation is wrong.
+    fn work(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> Option<Work> {
+        Work::derive(&self.axes(inputs, outputs), self.body(inputs).as_ref(), inputs, outputs)
+    }
+}
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// An op with its attributes. Exhaustive matching is reserved to this crate.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[non_exhaustive]
+        pub enum Op { $($(#[$doc])* $name($name),)* }
+
+        /// An op without its attributes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum OpKind { $($(#[$doc])* $name,)* }
+
+        impl OpKind {
+            /// Every kind, in the order of the declaration.
+            pub const ALL: &'static [OpKind] = &[$(OpKind::$name,)*];
+
+            /// The name used in text forms.
+            pub const fn name(self) -> &'static str {
+                match self { $(OpKind::$name => stringify!($name),)* }
+            }
+
+            /// Reads the attributes of an op of this kind from their text form.
+            pub fn parse(self, attributes: &str) -> Result<Op, ron::error::SpannedError> {
+                match self { $(OpKind::$name => ron::from_str::<$name>(attributes).map(Op::$name),)* }
+            }
+        }
+
+        $(impl From<$name> for Op {
+            fn from(op: $name) -> Op { Op::$name(op) }
+        })*
+
+        impl Op {
+            /// Which op this is.
+            pub fn kind(&self) -> OpKind {
+                match self { $(Op::$name(_) => OpKind::$name,)* }
+            }
+
+            fn infer_types(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError> {
+                match self { $(Op::$name(op) => op.infer(inputs),)* }
+            }
+
+            /// See [`OpDef::eval`].
+            pub fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
+                match self { $(Op::$name(op) => op.eval(inputs),)* }
+            }
+
+            /// See [`OpDef::axes`].
+            pub fn axes(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {
+                match self { $(Op::$name(op) => op.axes(inputs, outputs),)* }
+            }
+
+            /// See [`OpDef::body`].
+            pub fn body(&self, inputs: &[Option<&Fact>]) -> Option<Body> {
+                match self { $(Op::$name(op) => op.body(inputs),)* }
+            }
+
+            /// See [`OpDef::bind`].
+            pub fn bind(&self, value: &dyn Fn(&Symbol) -> Option<Dim>) -> Op {
+                match self { $(Op::$name(op) => Op::$name(op.bind(value)),)* }
+            }
+
+            /// See [`OpDef::part`].
+            pub fn part(&self, part: &Part) -> Op {
+                match self { $(Op::$name(op) => Op::$name(op.part(part)),)* }
+            }
+
+            /// See [`OpDef::work`].
+            pub fn work(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> Option<Work> {
+                match self { $(Op::$name(op) => op.work(inputs, outputs),)* }
+            }
+
+            /// The text form of the attributes, which [`OpKind::parse`] reads.
+            pub fn attributes(&self) -> String {
+                let text = match self { $(Op::$name(op) => ron::to_string(op),)* };
+                text.expect("attributes are plain data, which always has a text form")
+            }
+        }
+    };
+}
+ops! {
+    /// One scalar function per element of one operand.
+    Unary,
+    /// One scalar function per pair of elements.
+    Binary,
+    /// Matrix product.
+    MatMul,
+    /// The same elements in the same order under another shape.
+    Reshape,
+}
+
+impl Op {
+    /// The types of all results, and their elements as far as they follow from known ones.
+    pub fn infer(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError> {
+        let facts = self.infer_types(inputs)?;
+        Ok(fold_known(self, inputs, facts))
+    }
+
+    /// The op and the slices for the points `points` of an axis; `None` when the op cannot be
+    /// split there or a size is symbolic.
+    pub fn split(
+        &self,
+        inputs: &[Option<&Fact>],
+        outputs: &[Fact],
+        axis: usize,
+        points: std::ops::Range<i64>,
+    ) -> Option<(Op, Part)> {
+        let axes = self.axes(inputs, outputs);
+        if !axes.can_split(axis) {
+            return None;
+        }
+        let part = axes.part(axis, points, inputs, outputs)?;
+        Some((self.part(&part), part))
+    }
+}
+
+/// Kind and attributes: `Transpose(perm:[1,0])`.
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let attributes = self.attributes();
+        let open = if attributes.starts_with('(') { "" } else { " " };
+        write!(f, "{}{open}{attributes}", self.kind().name())
+    }
+}
+
+/// Evaluates an op whose operands are all small known integers, so that sizes computed from
+/// sizes are known for every op alike.
+fn fold_known(op: &Op, inputs: &[Option<&Fact>], mut facts: Vec<Fact>) -> Vec<Fact> {
+    let small = |f: &Fact| match &f.ty {
+        Type::Tensor(t) => {
+            t.shape.len() <= 1
+                && !t.dtype.is_float()
+                && t.shape.element_count().is_some_and(|n| n <= Fact::MOST_KNOWN as u64)
+        }
+        _ => false,
+    };
+    let worth = facts.iter().any(|f| small(f) && f.as_dims().is_none());
+    if !worth || inputs.is_empty() {
+        return facts;
+    }
+    let mut data = Vec::new();
+    for fact in inputs {
+        data.push(match fact {
+            None => None,
+            Some(fact) => {
+                let (Some(numbers), Type::Tensor(t)) = (fact.as_numbers(), &fact.ty) else {
+                    return facts;
+                };
+                let Some(dims) = t.shape.as_fixed() else { return facts };
+                Some(Datum::from(Tensor::from_i64(t.dtype, &dims, &numbers)))
+            }
+        });
+    }
+    let refs: Vec<Option<&Datum>> = data.iter().map(Option::as_ref).collect();
+    if let Ok(results) = op.eval(&Inputs(&refs)) {
+        for (fact, datum) in facts.iter_mut().zip(&results) {
+            if let Datum::Tensor(t) = datum
+                && small(fact)
+            {
+                let known = Fact::of(t).known;
+                *fact =
+                    Fact { ty: fact.ty.clone(), known: None }.with_known(known.unwrap_or_default());
+            }
+        }
+    }
+    facts
+}
+
+/// Element type and dims of every result, for operands whose types are numbers.
+pub(crate) fn results(
+    op: &impl OpDef,
+    inputs: &Inputs<'_>,
+) -> Result<Vec<(DType, Vec<i64>)>, EvalError> {
+    let facts = inputs.facts();
+    let refs: Vec<Option<&Fact>> = facts.iter().map(Option::as_ref).collect();
+    let mut all = Vec::new();
+    for fact in op.infer(&refs)? {
+        let Type::Tensor(t) = &fact.ty else {
+            return Err(EvalError::Operand { operand: 0, expected: "tensor" });
+        };
+        let mut dims = Vec::new();
+        for dim in t.shape.iter() {
+            dims.push(dim.as_const().ok_or_else(|| EvalError::Symbolic { dim: dim.clone() })?);
+        }
+        all.push((t.dtype, dims));
+    }
+    Ok(all)
+}
