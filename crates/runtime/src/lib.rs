@@ -12,6 +12,6 @@ pub use arena::{ALIGNMENT, Arena};
 pub use kernel::{
     Cancel, DeviceId, Dims, Kernel, Needs, Operand, Pool, Queue, Recipe, Run, RunError, Serial,
 };
-pub use plan::{Action, Buffer, BufferId, Place, Plan, Port, RunStep, Step};
-pub use session::{Program, Rebuild, Session, SessionError};
+pub use plan::{Action, Buffer, BufferId, KernelSource, Place, Plan, Port, RunStep, Step};
+pub use session::{Constant, Program, Rebuild, Session, SessionError};
 pub use trace::{Span, Trace};

@@ -49,6 +49,15 @@ pub struct Port {
     pub ty: TensorType,
 }
 
+/// What a kernel is rebuilt from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KernelSource {
+    /// Backend, kernel and parameters.
+    pub recipe: Recipe,
+    /// Constants that the kernel is built with and that its runs are not given.
+    pub built_in: Vec<BufferId>,
+}
+
 /// One kernel and the buffers it works on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStep {
@@ -108,7 +117,7 @@ pub struct Plan {
     /// Every tensor that a step reads or writes.
     pub buffers: Vec<Buffer>,
     /// Kernels, each named once.
-    pub kernels: Vec<Recipe>,
+    pub kernels: Vec<KernelSource>,
     /// In order of execution.
     pub steps: Vec<Step>,
     /// Bytes of the arena.
@@ -158,7 +167,7 @@ impl fmt::Display for Plan {
         for (i, step) in self.steps.iter().enumerate() {
             match &step.action {
                 Action::Run(run) => {
-                    let recipe = &self.kernels[run.kernel as usize];
+                    let recipe = &self.kernels[run.kernel as usize].recipe;
                     write!(f, "step {i} {}:{}", recipe.backend, recipe.kernel)?;
                     for (word, ids) in
                         [("in", &run.inputs), ("const", &run.constants), ("out", &run.outputs)]

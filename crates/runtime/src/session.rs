@@ -7,10 +7,21 @@ use crate::{
 use bricolage_tensor::{Format, Storage, Tensor, TensorType};
 use std::{ops::Range, sync::Arc};
 
+/// A constant that a kernel is built with.
+#[derive(Clone, Debug)]
+pub struct Constant {
+    /// Element type and layout.
+    pub format: Format,
+    /// Logical dims.
+    pub dims: Vec<i64>,
+    /// The bytes, shared with the weights.
+    pub bytes: Storage,
+}
+
 /// Turns recipes back into kernels.
 pub trait Rebuild {
-    /// The kernel that `recipe` names, or why there is none, in a clause.
-    fn rebuild(&self, recipe: &Recipe) -> Result<Arc<dyn Kernel>, String>;
+    /// The kernel that `recipe` names, built with these constants, or why there is none, in a clause.
+    fn rebuild(&self, recipe: &Recipe, built_in: &[Constant]) -> Result<Arc<dyn Kernel>, String>;
 }
 
 /// Why a program or a session cannot be opened, or a run gave no result.
@@ -93,11 +104,25 @@ impl Program {
         weights: Storage,
         rebuild: &dyn Rebuild,
     ) -> Result<Program, SessionError> {
-        let kernels = plan.kernels.iter().map(|recipe| {
-            rebuild.rebuild(recipe).map_err(|why| SessionError::Rebuild {
-                backend: recipe.backend.clone(),
-                kernel: recipe.kernel.clone(),
-                why,
+        let found = weights.len() as u64;
+        if plan.weights != found {
+            return Err(SessionError::Weights { needed: plan.weights, found });
+        }
+        check_bounds(&plan, plan.kernels.len()).map_err(|what| SessionError::Damaged { what })?;
+        let kernels = plan.kernels.iter().map(|source| {
+            let recipe = &source.recipe;
+            let built_in = source.built_in.iter().filter_map(|&id| {
+                let b = plan.buffer(id);
+                let Place::Constant(at) = b.place else { return None };
+                let bytes = weights.slice(at as usize, b.len as usize);
+                Some(Constant { format: b.format.clone(), dims: b.dims.clone(), bytes })
+            });
+            rebuild.rebuild(recipe, &built_in.collect::<Vec<_>>()).map_err(|why| {
+                SessionError::Rebuild {
+                    backend: recipe.backend.clone(),
+                    kernel: recipe.kernel.clone(),
+                    why,
+                }
             })
         });
         let kernels = kernels.collect::<Result<Vec<_>, _>>()?;
@@ -167,6 +192,12 @@ fn check_bounds(plan: &Plan, kernels: usize) -> Result<(), String> {
     let writable = |ids: &[BufferId]| {
         ids.iter().all(|&id| matches!(plan.buffer(id).place, Place::Arena(_) | Place::Output(_)))
     };
+    for (i, source) in plan.kernels.iter().enumerate() {
+        let constant = |id: &BufferId| matches!(plan.buffer(*id).place, Place::Constant(_));
+        if !exists(&source.built_in) || !source.built_in.iter().all(constant) {
+            return Err(format!("kernel {i} is built with a buffer that is not a constant"));
+        }
+    }
     for (i, step) in plan.steps.iter().enumerate() {
         let fine = match &step.action {
             Action::Run(run) => {

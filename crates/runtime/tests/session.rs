@@ -2,8 +2,8 @@
 #![allow(unsafe_code)] // a counting allocator and a kernel over raw operands
 
 use bricolage_runtime::{
-    Action, Buffer, BufferId, Dims, Kernel, Needs, Place, Plan, Port, Program, Queue, Recipe, Run,
-    RunError, RunStep, Serial, Session, SessionError, Step, Trace,
+    Action, Buffer, BufferId, Dims, Kernel, KernelSource, Needs, Place, Plan, Port, Program, Queue,
+    Recipe, Run, RunError, RunStep, Serial, Session, SessionError, Step, Trace,
 };
 use bricolage_tensor::{DType, Format, Storage, Tensor, TensorType};
 use std::{
@@ -100,7 +100,7 @@ fn plan() -> Plan {
             buffer("z", Place::Output(1), 4),
             buffer("c", Place::Constant(0), 1),
         ],
-        kernels: vec![AddConstant.recipe()],
+        kernels: vec![KernelSource { recipe: AddConstant.recipe(), built_in: vec![] }],
         steps: vec![run(0, 1), run(1, 2), Step { action: copy, queue: Queue(0), waits: vec![] }],
         arena: 80,
         weights: 4,

@@ -1,0 +1,54 @@
+//! What a kernel may do to the numbers, and what the user allows.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How far a kernel's arithmetic departs from the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Numerics {
+    /// The same operations in the same order, or none at all.
+    Exact,
+    /// The same operations in another order, in the element type of the values.
+    Reassociates,
+    /// Winograd convolution with output tiles of this size: sums of transformed products.
+    Winograd(u8),
+    /// Arithmetic in fewer bits than the element type has.
+    Reduced,
+}
+
+/// What the user allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Policy {
+    /// Other orders of summation only.
+    Strict,
+    /// Winograd with tiles of 2 and 4 as well.
+    #[default]
+    Default,
+    /// Larger tiles and reduced precision as well, within the accuracy budget.
+    Fast,
+}
+
+impl Policy {
+    /// Whether a kernel of this class may be used.
+    pub fn admits(self, numerics: Numerics) -> bool {
+        match numerics {
+            Numerics::Exact | Numerics::Reassociates => true,
+            Numerics::Winograd(tile) => {
+                self == Policy::Fast || (self == Policy::Default && tile <= 4)
+            }
+            Numerics::Reduced => self == Policy::Fast,
+        }
+    }
+}
+
+impl fmt::Display for Numerics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Numerics::Exact => f.write_str("exact"),
+            Numerics::Reassociates => f.write_str("reassociates"),
+            Numerics::Winograd(tile) => write!(f, "winograd-f{tile}"),
+            Numerics::Reduced => f.write_str("reduced"),
+        }
+    }
+}

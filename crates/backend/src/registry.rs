@@ -1,0 +1,157 @@
+//! The backends of this run, in the order in which they were registered; the order decides nothing.
+
+use crate::{Bound, Candidate, Declined, Packed, Proposals, Region, Setting};
+use bricolage_ir::{Graph, NodeId};
+use bricolage_runtime::{Kernel, Rebuild, Recipe};
+use bricolage_tensor::Format;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// What sort of provider a backend is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum BackendKind {
+    /// Trusted, total and slow.
+    Reference,
+    /// Kernels for single ops and small fusions.
+    OpLibrary,
+    /// Takes sub-graphs of any size and optimises them itself.
+    GraphEngine,
+}
+
+/// Whether a backend can be used here, and how to get it where it cannot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BackendStatus {
+    /// Name used in flags and reports.
+    pub name: String,
+    /// Version, if it is present.
+    pub version: Option<String>,
+    /// Where it was found, or why it was not.
+    pub found: String,
+    /// How to get it.
+    pub how: String,
+    /// What it covers.
+    pub covers: String,
+}
+
+/// A provider of kernels.
+pub trait Backend: Send + Sync {
+    /// Name used in flags, recipes and reports.
+    fn name(&self) -> &str;
+
+    /// What sort of provider it is.
+    fn kind(&self) -> BackendKind;
+
+    /// Changes whenever its kernels may have changed; part of every cost key.
+    fn version(&self) -> String;
+
+    /// Presence, version and coverage.
+    fn status(&self) -> BackendStatus;
+
+    /// Whether it is compiled and first run in a process of its own.
+    fn is_foreign(&self) -> bool {
+        false
+    }
+
+    /// Every candidate whose exit is `exit`. `order` holds the graph's nodes in topological order.
+    fn propose(&self, graph: &Graph, exit: NodeId, setting: &Setting) -> Proposals;
+
+    /// A candidate for the whole graph as one region, if the backend takes it.
+    fn propose_whole(
+        &self,
+        graph: &Graph,
+        region: &Region,
+        setting: &Setting,
+    ) -> Result<Candidate, Declined> {
+        let _ = (graph, setting);
+        Err(Declined {
+            node: region.exit(),
+            pattern: "whole graph".to_owned(),
+            why: format!("`{}` takes single regions only", self.name()),
+        })
+    }
+
+    /// Compiles a candidate that this backend proposed for `graph`, or says in a clause why it cannot.
+    fn bind(
+        &self,
+        graph: &Graph,
+        candidate: &Candidate,
+        setting: &Setting,
+    ) -> Result<Bound, String>;
+
+    /// A kernel that copies a tensor with these dims from one format to another, if it has one.
+    fn convert(&self, dims: &[i64], from: &Format, to: &Format) -> Option<Bound> {
+        let _ = (dims, from, to);
+        None
+    }
+
+    /// Rebuilds a kernel of this backend from its recipe and the constants that were built in.
+    fn rebuild(&self, recipe: &Recipe, built_in: &[Packed]) -> Result<Arc<dyn Kernel>, String>;
+}
+
+/// A backend was asked for that is not registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no backend `{name}`; known are {known}")]
+pub struct UnknownBackend {
+    /// The name asked for.
+    pub name: String,
+    /// Names of all registered backends.
+    pub known: String,
+}
+
+/// The backends that may be used.
+#[derive(Clone, Default)]
+pub struct Registry {
+    backends: Vec<Arc<dyn Backend>>,
+}
+
+impl Registry {
+    /// A registry of these backends.
+    pub fn new(backends: Vec<Arc<dyn Backend>>) -> Registry {
+        Registry { backends }
+    }
+
+    /// All backends, in the order of registration.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+        self.backends.iter()
+    }
+
+    /// The backend of this name.
+    pub fn get(&self, name: &str) -> Result<&Arc<dyn Backend>, UnknownBackend> {
+        self.backends.iter().find(|b| b.name() == name).ok_or_else(|| UnknownBackend {
+            name: name.to_owned(),
+            known: self
+                .backends
+                .iter()
+                .map(|b| format!("`{}`", b.name()))
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+    }
+
+    /// Only the backends of these names, in this order.
+    pub fn only(&self, names: &[String]) -> Result<Registry, UnknownBackend> {
+        let picked: Result<Vec<_>, _> = names.iter().map(|n| self.get(n).cloned()).collect();
+        Ok(Registry { backends: picked? })
+    }
+}
+
+impl Rebuild for Registry {
+    fn rebuild(
+        &self,
+        recipe: &Recipe,
+        built_in: &[bricolage_runtime::Constant],
+    ) -> Result<Arc<dyn Kernel>, String> {
+        let backend = self.get(&recipe.backend).map_err(|e| e.to_string())?;
+        let packed: Vec<Packed> = built_in
+            .iter()
+            .map(|c| Packed {
+                format: c.format.clone(),
+                dims: c.dims.clone(),
+                bytes: c.bytes.clone(),
+            })
+            .collect();
+        backend.rebuild(recipe, &packed)
+    }
+}
