@@ -4,6 +4,7 @@ mod datum;
 mod dim;
 mod dtype;
 mod format;
+mod layout;
 mod shape;
 mod storage;
 mod tensor;
