@@ -1,7 +1,25 @@
 //! Covers the graph with measured regions, formats and conversions included.
+//!
+//! [`place`] asks every backend what it offers, prices the offers by measurement after their
+//! results were found right, and finds the cover of least price ([`sweep`]); the cover of every
+//! single backend is kept beside it, so that whoever measures whole plans can fall back to it.
 
+mod conversions;
+mod offers;
+mod observed;
+mod place;
+mod pricing;
 mod problem;
 mod sweep;
+mod trial;
 
+pub use conversions::MeasuredConversions;
+pub use observed::Observed;
+pub use offers::{Form, Offer, Offers, gather, gather_whole};
+pub use place::{
+    ConversionPrices, PlaceError, Placed, PlacedConversion, PlacedRegion, Placements, RunnerUp, place,
+};
+pub use pricing::{Effort, Price, Pricing, price};
 pub use problem::{Choice, Conversion, Cover, FormatId, Problem, ProblemError, Tensor};
 pub use sweep::{Limits, Solution, sweep};
+pub use trial::{Bench, LocalTrial, OpenTrial, Trial, TrialError};

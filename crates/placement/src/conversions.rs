@@ -1,0 +1,94 @@
+//! What it costs to move a value from one format to another.
+
+use crate::{ConversionPrices, PlaceError, Price, Pricing, Trial};
+use bricolage_backend::{Backend, Registry};
+use bricolage_measure::{Contestant, Key, Protocol, Record, Rng, Sample, SampleError, Verdict, race};
+use bricolage_tensor::{Format, Tensor};
+use std::{sync::Arc, time::Duration};
+
+/// Conversions by the backends of a registry, measured once per dims, formats and threads.
+pub struct MeasuredConversions<'a> {
+    /// Where trials run and records are kept.
+    pub pricing: &'a Pricing<'a>,
+    /// Who converts.
+    pub registry: &'a Registry,
+}
+
+impl MeasuredConversions<'_> {
+    /// The backend that converts between these formats: the first that has a kernel for it.
+    pub fn converter(registry: &Registry, dims: &[i64], from: &Format, to: &Format) -> Option<Arc<dyn Backend>> {
+        registry.iter().find(|b| b.convert(dims, from, to).is_some()).cloned()
+    }
+
+    fn key(&self, backend: &dyn Backend, dims: &[i64], from: &Format, to: &Format) -> Key {
+        let threads = self.pricing.setting.threads;
+        Key(format!(
+            "conversion 1\n{} {}\n{from} to {to} {dims:?}\nthreads {threads}",
+            backend.name(),
+            backend.version()
+        ))
+    }
+
+    fn trial(&self, backend: &Arc<dyn Backend>, dims: &[i64], from: &Format, to: &Format) -> Record {
+        match self.try_trial(backend, dims, from, to) {
+            Ok(record) => record,
+            Err(why) => Record::Refused(why),
+        }
+    }
+
+    fn try_trial(&self, backend: &Arc<dyn Backend>, dims: &[i64], from: &Format, to: &Format) -> Result<Record, String> {
+        let p = self.pricing;
+        let bound = backend.convert(dims, from, to).ok_or("it does not convert between these formats")?;
+        let mut rng = Rng::new(dims.iter().sum::<i64>().unsigned_abs());
+        let content = Tensor::generate(from.dtype, dims, |_| rng.below(255) as f64 - 127.0);
+        let outputs = [(dims.to_vec(), to.clone())];
+        let trial = Trial::new(&bound, &[(content.clone(), from.clone())], &outputs, p.setting.threads, p.last_level_cache)
+            .map_err(|e| e.0)?;
+        let mut open = p.bench.open(backend.name(), trial).map_err(|e| e.0)?;
+        if open.results().map_err(|e| e.0)? != [content] {
+            return Err("it does not keep the elements".to_owned());
+        }
+        let sample = |n: u32| open.sample(n);
+        struct Closure<F>(F);
+        impl<F: FnMut(u32) -> Result<Duration, SampleError>> Sample for Closure<F> {
+            fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
+                (self.0)(iterations)
+            }
+        }
+        let protocol = Protocol {
+            warmup: Duration::from_millis(4),
+            limit: Duration::from_millis(200),
+            max_samples: 15,
+            ..Protocol::default()
+        };
+        let verdict = race(&mut [Contestant { sample: Box::new(Closure(sample)) }], &protocol, None, p.cancel);
+        match verdict.into_iter().next() {
+            Some(Verdict::Measured(measurement)) => Ok(Record::Measured { measurement, error_share: 0.0, workspace: 0 }),
+            Some(Verdict::Failed(why)) => Err(why.0),
+            None => Err("there was nothing to time".to_owned()),
+        }
+    }
+}
+
+impl ConversionPrices for MeasuredConversions<'_> {
+    fn known(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Option<Price>, PlaceError> {
+        match Self::converter(self.registry, dims, from, to) {
+            None => Ok(Some(Price::Refused("no backend converts between these formats".to_owned()))),
+            Some(backend) => {
+                Ok(self.pricing.database.get(&self.key(&*backend, dims, from, to))?.map(Price::from))
+            }
+        }
+    }
+
+    fn measure(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Price, PlaceError> {
+        let Some(backend) = Self::converter(self.registry, dims, from, to) else {
+            return Ok(Price::Refused("no backend converts between these formats".to_owned()));
+        };
+        let record = self.trial(&backend, dims, from, to);
+        if self.pricing.cancel.is_cancelled() && matches!(record, Record::Refused(_)) {
+            return Ok(Price::Unmeasured);
+        }
+        self.pricing.database.put(&self.key(&*backend, dims, from, to), &record)?;
+        Ok(Price::from(record))
+    }
+}

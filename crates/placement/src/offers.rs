@@ -1,0 +1,168 @@
+//! Everything that the backends offer for a graph, each with the key under which its cost is known.
+
+use crate::PlaceError;
+use bricolage_backend::{
+    Backend, BackendKind, Candidate, Declined, Numerics, Region, Registry, Setting,
+};
+use bricolage_ir::{Graph, NodeId, Op, ValueId};
+use bricolage_measure::Key;
+use bricolage_tensor::{Format, Layout, Type};
+use std::{collections::HashMap, sync::Arc};
+
+/// Part of every cost key: raised when trials or gates change what a record means.
+const TRIAL_VERSION: u32 = 1;
+
+/// How an offer computes its region.
+#[derive(Clone)]
+pub enum Form {
+    /// By a kernel of this backend.
+    Kernel(Arc<dyn Backend>),
+    /// Not at all: the result is the input's bytes under other dims.
+    View,
+}
+
+/// A candidate with its origin and its cost key.
+#[derive(Clone)]
+pub struct Offer {
+    /// What is offered.
+    pub candidate: Candidate,
+    /// Who computes it.
+    pub form: Form,
+    /// Canonical text of the region: equal for regions that cost the same.
+    pub canonical: Arc<str>,
+    /// Under which the cost is stored.
+    pub key: Key,
+}
+
+impl Offer {
+    /// Name of the backend; `view` for a view.
+    pub fn backend(&self) -> &str {
+        match &self.form {
+            Form::Kernel(backend) => backend.name(),
+            Form::View => "view",
+        }
+    }
+}
+
+/// All offers for a graph.
+pub struct Offers {
+    /// Nodes of the graph in topological order.
+    pub order: Vec<NodeId>,
+    /// In the order of their exits.
+    pub all: Vec<Offer>,
+    /// What was refused: backend, and why.
+    pub declined: Vec<(String, Declined)>,
+}
+
+/// The key of a candidate: everything that its time depends on besides the machine.
+fn key(canonical: &str, candidate: &Candidate, backend: &dyn Backend, setting: &Setting) -> Key {
+    Key(format!(
+        "trial {TRIAL_VERSION}\n{} {}\n{candidate}\nthreads {}\n{canonical}",
+        backend.name(),
+        backend.version(),
+        setting.threads
+    ))
+}
+
+/// Asks every backend about every node.
+///
+/// The reference backend is asked only for nodes that no other backend takes alone, so that a cover
+/// always exists and the slow way is taken only where there is no other.
+pub fn gather(graph: &Graph, registry: &Registry, setting: &Setting) -> Result<Offers, PlaceError> {
+    let order = graph.order();
+    let mut offers = Offers { order: order.clone(), all: Vec::new(), declined: Vec::new() };
+    let mut texts: HashMap<Vec<NodeId>, Arc<str>> = HashMap::new();
+    for &node in &order {
+        let before = offers.all.len();
+        if let Some(view) = view(graph, node) {
+            offers.all.push(view);
+        }
+        let (trusted, others): (Vec<_>, Vec<_>) =
+            registry.iter().partition(|b| b.kind() == BackendKind::Reference);
+        for backend in others.into_iter().chain(trusted) {
+            let alone = offers.all[before..].iter().any(|o| o.candidate.region.nodes.len() == 1);
+            if backend.kind() == BackendKind::Reference && alone {
+                continue;
+            }
+            let found = backend.propose(graph, node, setting);
+            offers.declined.extend(found.declined.into_iter().map(|d| (backend.name().to_owned(), d)));
+            for candidate in found.candidates {
+                if !setting.policy.admits(candidate.numerics) {
+                    continue;
+                }
+                let canonical = texts
+                    .entry(candidate.region.nodes.clone())
+                    .or_insert_with(|| Arc::from(graph.canonical(&candidate.region.nodes)))
+                    .clone();
+                let key = key(&canonical, &candidate, &**backend, setting);
+                offers.all.push(Offer { candidate, form: Form::Kernel(backend.clone()), canonical, key });
+            }
+        }
+        if offers.all[before..].iter().all(|o| o.candidate.region.nodes.len() > 1) {
+            let covered_later = offers.declined.iter().filter(|(_, d)| d.node == node);
+            let reasons = covered_later.map(|(backend, d)| format!("{backend}: {}", d.why)).collect();
+            return Err(PlaceError::Uncovered {
+                node: graph.node(node).origin.join(", "),
+                op: graph.node(node).op.kind().name().to_owned(),
+                reasons,
+            });
+        }
+    }
+    Ok(offers)
+}
+
+/// The whole graph as one region of each backend that takes it.
+pub fn gather_whole(graph: &Graph, registry: &Registry, setting: &Setting) -> Vec<Offer> {
+    let order = graph.order();
+    let Some(region) = whole_region(graph, &order) else { return Vec::new() };
+    registry
+        .iter()
+        .filter_map(|backend| {
+            let candidate = backend.propose_whole(graph, &region, setting).ok()?;
+            let canonical: Arc<str> = Arc::from("whole");
+            let key = key(&canonical, &candidate, &**backend, setting);
+            Some(Offer { candidate, form: Form::Kernel(backend.clone()), canonical, key })
+        })
+        .collect()
+}
+
+/// Every node of the graph; its outputs are those of the graph that nodes compute.
+fn whole_region(graph: &Graph, order: &[NodeId]) -> Option<Region> {
+    if order.is_empty() {
+        return None;
+    }
+    let boundary = graph.boundary(order);
+    Some(Region {
+        nodes: order.to_vec(),
+        inputs: boundary.inputs,
+        constants: boundary.constants,
+        outputs: boundary.outputs,
+    })
+}
+
+/// A reshape of row-major elements moves nothing.
+fn view(graph: &Graph, node: NodeId) -> Option<Offer> {
+    let Op::Reshape(_) = graph.node(node).op else { return None };
+    let region = Region::of(graph, vec![node]).ok()?;
+    let (&[input], &[output]) = (&region.inputs[..], &region.outputs[..]) else { return None };
+    let plain = |v: ValueId| match &graph.fact(v).ty {
+        Type::Tensor(t) => Some(Format::plain(t.dtype)),
+        _ => None,
+    };
+    let (from, to) = (plain(input)?, plain(output)?);
+    let candidate = Candidate {
+        region,
+        pattern: "reshape".to_owned(),
+        variant: "view".to_owned(),
+        inputs: vec![from],
+        outputs: vec![to],
+        numerics: Numerics::Exact,
+        guess_ns: Some(0.0),
+    };
+    Some(Offer { candidate, form: Form::View, canonical: Arc::from("view"), key: Key(String::new()) })
+}
+
+/// Whether a format may lie on an edge between regions.
+pub(crate) fn is_edge_format(format: &Format) -> bool {
+    !matches!(format.layout, Layout::Opaque(_))
+}

@@ -1,0 +1,394 @@
+//! From prices to placements: the exact cover, and every single backend for comparison.
+
+use crate::{
+    Choice, Effort, Form, FormatId, Limits, Offer, Offers, Price, Pricing, Problem, ProblemError, Tensor, TrialError,
+    gather, offers::is_edge_format, price, sweep,
+};
+use bricolage_backend::{BackendKind, Declined, Numerics, Region, Registry};
+use bricolage_ir::{EvalError, Graph, NodeId, TypeError, ValueId};
+use bricolage_measure::{DatabaseError, Measurement};
+use bricolage_tensor::{Format, Type};
+use std::collections::{BTreeSet, HashMap};
+
+/// Why a graph cannot be placed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// No backend takes a node alone.
+    #[error("no backend takes node `{node}` ({op}): {}", .reasons.join("; "))]
+    Uncovered {
+        /// Names in the user's model.
+        node: String,
+        /// Name of the op.
+        op: String,
+        /// What each backend said.
+        reasons: Vec<String>,
+    },
+    /// A value has a symbolic or too large size.
+    #[error("value `{value}` has no constant size: {ty}")]
+    Size {
+        /// Name of the value.
+        value: String,
+        /// Its type.
+        ty: String,
+    },
+    /// The offers do not make a cover.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// A kernel that was chosen cannot be compiled or run any more.
+    #[error("`{backend}` {why}")]
+    Kernel {
+        /// Name of the backend.
+        backend: String,
+        /// A clause.
+        why: String,
+    },
+    /// The cost database failed.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The reference evaluator failed.
+    #[error(transparent)]
+    Evaluate(#[from] EvalError),
+    /// A part of the graph is not well typed.
+    #[error(transparent)]
+    Type(#[from] TypeError),
+}
+
+impl From<TrialError> for PlaceError {
+    fn from(error: TrialError) -> PlaceError {
+        PlaceError::Kernel { backend: "native".to_owned(), why: error.0 }
+    }
+}
+
+/// The next best way to compute a region.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunnerUp {
+    /// Name of the backend.
+    pub backend: String,
+    /// Pattern, variant and formats.
+    pub candidate: String,
+    /// Its measured time in nanoseconds.
+    pub median_ns: f64,
+}
+
+/// A region with the way that was chosen for it.
+#[derive(Clone)]
+pub struct PlacedRegion {
+    /// The chosen offer.
+    pub offer: Offer,
+    /// Its price.
+    pub price: Price,
+    /// The next best offer for the same nodes.
+    pub runner_up: Option<RunnerUp>,
+}
+
+impl PlacedRegion {
+    /// The nodes and the values at their border.
+    pub fn region(&self) -> &Region {
+        &self.offer.candidate.region
+    }
+
+    /// The measured time, if there is one.
+    pub fn measured(&self) -> Option<&Measurement> {
+        match &self.price {
+            Price::Measured(m) => Some(m),
+            _ => None,
+        }
+    }
+}
+
+/// A value made in one more format.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacedConversion {
+    /// Which value.
+    pub value: ValueId,
+    /// The format it exists in.
+    pub from: Format,
+    /// The format that is made.
+    pub to: Format,
+    /// What it costs.
+    pub price: Price,
+}
+
+/// A cover of the graph: every node in exactly one region, every value in the formats it is read in.
+#[derive(Clone)]
+pub struct Placed {
+    /// `mixed`, or `BACKEND alone`.
+    pub name: String,
+    /// In an order in which they can run.
+    pub regions: Vec<PlacedRegion>,
+    /// A format's source before it.
+    pub conversions: Vec<PlacedConversion>,
+    /// Sum of the prices in nanoseconds: predicted, not measured as a whole.
+    pub predicted_ns: f64,
+    /// Whether no cheaper cover of these offers exists.
+    pub exact: bool,
+    /// States that the sweep visited.
+    pub states: usize,
+}
+
+impl Placed {
+    /// The numerics classes of the kernels, each once, the mildest first.
+    pub fn numerics(&self) -> Vec<Numerics> {
+        let all: BTreeSet<Numerics> = self.regions.iter().map(|r| r.offer.candidate.numerics).collect();
+        all.into_iter().collect()
+    }
+
+    /// Names of the backends used, each once, views left out.
+    pub fn backends(&self) -> Vec<String> {
+        let named = self.regions.iter().filter(|r| !matches!(r.offer.form, Form::View));
+        let all: BTreeSet<String> = named.map(|r| r.offer.backend().to_owned()).collect();
+        all.into_iter().collect()
+    }
+}
+
+/// Prices conversions between formats.
+pub trait ConversionPrices {
+    /// The measured price of a conversion of a tensor with these dims, if it was measured.
+    fn known(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Option<Price>, PlaceError>;
+    /// Measures the conversion.
+    fn measure(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Price, PlaceError>;
+}
+
+/// What placement found.
+pub struct Placements {
+    /// The exact cover first, then every single backend that covers the graph.
+    pub all: Vec<Placed>,
+    /// What was refused by patterns.
+    pub declined: Vec<(String, Declined)>,
+    /// Offers that were tried and cannot be used: backend, candidate, nodes, reason.
+    pub refused: Vec<(String, String, Vec<NodeId>, String)>,
+    /// How much was measured.
+    pub effort: Effort,
+    /// How many offers there were.
+    pub offers: usize,
+}
+
+/// Covers the graph of `p`.
+pub fn place(
+    p: &Pricing<'_>,
+    registry: &Registry,
+    conversions: &dyn ConversionPrices,
+) -> Result<Placements, PlaceError> {
+    let offers = gather(p.graph, registry, &p.setting)?;
+    let (prices, effort) = price(p, &offers.all)?;
+    let everything = |_: &Offer| true;
+    let mut all = vec![cover(p.graph, &offers, &prices, conversions, &everything, "mixed")?];
+    for backend in registry.iter().filter(|b| b.kind() != BackendKind::Reference) {
+        let name = backend.name();
+        let alone = |offer: &Offer| match &offer.form {
+            Form::Kernel(b) => b.name() == name || b.kind() == BackendKind::Reference,
+            Form::View => true,
+        };
+        // A backend that does not cover the graph is no incumbent.
+        if let Ok(placed) = cover(p.graph, &offers, &prices, conversions, &alone, &format!("{name} alone")) {
+            all.push(placed);
+        }
+    }
+    let refused = offers.all.iter().zip(&prices).filter_map(|(offer, price)| match price {
+        Price::Refused(why) => {
+            let c = &offer.candidate;
+            Some((offer.backend().to_owned(), c.to_string(), c.region.nodes.clone(), why.clone()))
+        }
+        _ => None,
+    });
+    let refused = refused.collect();
+    Ok(Placements { all, refused, effort, offers: offers.all.len(), declined: offers.declined })
+}
+
+/// What an offer counts for in the sum, in nanoseconds. An offer that was not measured counts its
+/// backend's guess, doubled, so that it is chosen only where nothing is known.
+fn counted(offer: &Offer, price: &Price) -> Option<f64> {
+    match price {
+        Price::Measured(m) => Some(m.median_ns),
+        Price::Free => Some(0.0),
+        Price::Refused(_) => None,
+        Price::Unmeasured => Some(2.0 * offer.candidate.guess_ns.unwrap_or(1e9)),
+    }
+}
+
+/// The cheapest cover by offers that `allowed` admits, with every conversion in it measured.
+fn cover(
+    graph: &Graph,
+    offers: &Offers,
+    prices: &[Price],
+    conversions: &dyn ConversionPrices,
+    allowed: &dyn Fn(&Offer) -> bool,
+    name: &str,
+) -> Result<Placed, PlaceError> {
+    let mut table = Table::new(graph, offers);
+    let mut picked = Vec::new();
+    for (i, (offer, price)) in offers.all.iter().zip(prices).enumerate() {
+        if let (true, Some(cost)) = (allowed(offer), counted(offer, price))
+            && table.push(offer, cost)
+        {
+            picked.push(i);
+        }
+    }
+    let mut measured: HashMap<(usize, FormatId, FormatId), Price> = HashMap::new();
+    loop {
+        table.price_conversions(conversions, &measured)?;
+        let solution = sweep(&table.problem, Limits::default())?;
+        let mut news = false;
+        for c in &solution.cover.conversions {
+            let at = (c.tensor, c.from, c.to);
+            if let std::collections::hash_map::Entry::Vacant(entry) = measured.entry(at) {
+                let (dims, formats) = (&table.dims[c.tensor], &table.formats[c.tensor]);
+                let (from, to) = (&formats[usize::from(c.from)], &formats[usize::from(c.to)]);
+                let known = conversions.known(dims, from, to)?;
+                news |= known.is_none();
+                entry.insert(match known {
+                    Some(price) => price,
+                    None => conversions.measure(dims, from, to)?,
+                });
+            }
+        }
+        if news {
+            continue;
+        }
+        let regions = solution.cover.choices.iter().map(|&c| {
+            let index = picked[c];
+            let offer = offers.all[index].clone();
+            let runner_up = runner_up(offers, prices, index);
+            PlacedRegion { offer, price: prices[index].clone(), runner_up }
+        });
+        let regions = regions.collect();
+        let placed_conversions = solution.cover.conversions.iter().map(|c| {
+            let formats = &table.formats[c.tensor];
+            PlacedConversion {
+                value: table.values[c.tensor],
+                from: formats[usize::from(c.from)].clone(),
+                to: formats[usize::from(c.to)].clone(),
+                price: measured[&(c.tensor, c.from, c.to)].clone(),
+            }
+        });
+        return Ok(Placed {
+            name: name.to_owned(),
+            regions,
+            conversions: placed_conversions.collect(),
+            predicted_ns: solution.cover.cost,
+            exact: solution.exact,
+            states: solution.states,
+        });
+    }
+}
+
+fn runner_up(offers: &Offers, prices: &[Price], chosen: usize) -> Option<RunnerUp> {
+    let nodes = &offers.all[chosen].candidate.region.nodes;
+    let others = offers.all.iter().zip(prices).enumerate().filter_map(|(i, (offer, price))| match price {
+        Price::Measured(m) if i != chosen && offer.candidate.region.nodes == *nodes => Some((offer, m.median_ns)),
+        _ => None,
+    });
+    others.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, median_ns)| RunnerUp {
+        backend: offer.backend().to_owned(),
+        candidate: offer.candidate.to_string(),
+        median_ns,
+    })
+}
+
+/// The cover problem of a graph, with what its numbers stand for.
+struct Table {
+    problem: Problem,
+    values: Vec<ValueId>,
+    dims: Vec<Vec<i64>>,
+    formats: Vec<Vec<Format>>,
+    tensor_of: HashMap<ValueId, usize>,
+    index_of: HashMap<NodeId, usize>,
+}
+
+impl Table {
+    fn new(graph: &Graph, offers: &Offers) -> Table {
+        let index_of: HashMap<NodeId, usize> = offers.order.iter().enumerate().map(|(i, &n)| (n, i)).collect();
+        let mut table = Table {
+            problem: Problem { nodes: offers.order.len(), ..Problem::default() },
+            values: Vec::new(),
+            dims: Vec::new(),
+            formats: Vec::new(),
+            tensor_of: HashMap::new(),
+            index_of,
+        };
+        let produced = offers.order.iter().flat_map(|&n| graph.node(n).outputs.clone());
+        for value in graph.inputs.iter().copied().chain(produced) {
+            let Type::Tensor(t) = &graph.fact(value).ty else { continue };
+            let producer = graph.producer(value).map(|n| table.index_of[&n]);
+            let mut consumers: Vec<usize> = graph.uses(value).iter().map(|u| table.index_of[&u.node]).collect();
+            consumers.sort_unstable();
+            consumers.dedup();
+            table.tensor_of.insert(value, table.values.len());
+            table.values.push(value);
+            table.dims.push(t.shape.as_fixed().unwrap_or_default());
+            table.formats.push(vec![Format::plain(t.dtype)]);
+            table.problem.tensors.push(Tensor {
+                arrives: producer.is_none().then_some(0),
+                wanted: graph.is_output(value).then_some(0),
+                producer,
+                consumers,
+                convert: vec![vec![0.0]],
+            });
+        }
+        table
+    }
+
+    /// The number of a format of a tensor, given to it when it is new.
+    fn format(&mut self, value: ValueId, format: &Format) -> Option<(usize, FormatId)> {
+        let tensor = *self.tensor_of.get(&value)?;
+        if !is_edge_format(format) {
+            return None;
+        }
+        let known = &mut self.formats[tensor];
+        let at = known.iter().position(|f| f == format).unwrap_or_else(|| {
+            known.push(format.clone());
+            known.len() - 1
+        });
+        let convert = &mut self.problem.tensors[tensor].convert;
+        while convert.len() < known.len() {
+            convert.iter_mut().for_each(|row| row.push(f64::INFINITY));
+            convert.push(vec![f64::INFINITY; convert.len() + 1]);
+        }
+        (at < 16).then_some((tensor, at as FormatId))
+    }
+
+    /// Adds an offer; false when a format of it cannot lie between regions.
+    fn push(&mut self, offer: &Offer, cost: f64) -> bool {
+        let c = &offer.candidate;
+        let reads: Option<Vec<_>> = c.region.inputs.iter().zip(&c.inputs).map(|(&v, f)| self.format(v, f)).collect();
+        let writes: Option<Vec<_>> =
+            c.region.outputs.iter().zip(&c.outputs).map(|(&v, f)| self.format(v, f)).collect();
+        let (Some(reads), Some(writes)) = (reads, writes) else { return false };
+        let mut nodes: Vec<usize> = c.region.nodes.iter().map(|n| self.index_of[n]).collect();
+        nodes.sort_unstable();
+        self.problem.choices.push(Choice { nodes, reads, writes, cost });
+        true
+    }
+
+    /// Fills in what conversions cost: measured, known from before, or guessed from the bytes moved.
+    fn price_conversions(
+        &mut self,
+        prices: &dyn ConversionPrices,
+        measured: &HashMap<(usize, FormatId, FormatId), Price>,
+    ) -> Result<(), PlaceError> {
+        for tensor in 0..self.formats.len() {
+            let formats = &self.formats[tensor];
+            for (i, from) in formats.iter().enumerate() {
+                for (j, to) in formats.iter().enumerate() {
+                    let price = match measured.get(&(tensor, i as FormatId, j as FormatId)) {
+                        Some(price) => Some(price.clone()),
+                        None if i == j => Some(Price::Free),
+                        None => prices.known(&self.dims[tensor], from, to)?,
+                    };
+                    self.problem.tensors[tensor].convert[i][j] = match price {
+                        Some(Price::Measured(m)) => m.median_ns,
+                        Some(Price::Free) => 0.0,
+                        Some(Price::Refused(_)) => f64::INFINITY,
+                        // One microsecond and ten gigabytes a second: corrected before it is used.
+                        None | Some(Price::Unmeasured) => {
+                            let bytes = from.byte_len(&self.dims[tensor]).unwrap_or(u64::MAX);
+                            1e3 + bytes as f64 / 10.0
+                        }
+                    };
+                }
+            }
+        }
+        Ok(())
+    }
+}
