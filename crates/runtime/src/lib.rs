@@ -4,6 +4,7 @@
 
 mod arena;
 mod kernel;
+mod map;
 mod plan;
 mod session;
 mod trace;
@@ -12,6 +13,7 @@ pub use arena::{ALIGNMENT, Arena};
 pub use kernel::{
     Cancel, DeviceId, Dims, Kernel, Needs, Operand, Pool, Queue, Recipe, Run, RunError, Serial,
 };
+pub use map::map_file;
 pub use plan::{Action, Buffer, BufferId, KernelSource, Place, Plan, Port, RunStep, Step};
 pub use session::{Constant, Program, Rebuild, Session, SessionError};
 pub use trace::{Span, Trace};

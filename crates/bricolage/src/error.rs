@@ -1,0 +1,191 @@
+//! What can go wrong, with a code, the facts and one thing to do about it.
+
+use bricolage_placement::PlaceError;
+use std::{fmt, path::PathBuf};
+
+/// Whose fault it is; decides the exit code of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The file or the arguments: exit code 2.
+    Input,
+    /// A condition that was asked for does not hold: exit code 1.
+    Condition,
+    /// Ours: exit code 3.
+    Internal,
+    /// The user stopped it: exit code 130.
+    Interrupted,
+}
+
+/// An error of the facade.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file cannot be read or written.
+    #[error("cannot {action} `{path}`: {why}")]
+    File {
+        /// `read`, `write`, `replace`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// The model cannot be imported.
+    #[error(transparent)]
+    Import(#[from] bricolage_onnx::ImportError),
+    /// The graph cannot be written as ONNX.
+    #[error(transparent)]
+    Export(#[from] bricolage_onnx::ExportError),
+    /// An npz file cannot be read or written.
+    #[error(transparent)]
+    Npz(#[from] crate::npz::NpzError),
+    /// A value has a size that no input fixes.
+    #[error("value `{value}` has the symbolic type {ty}: give its inputs' sizes")]
+    Symbolic {
+        /// Name of the value.
+        value: String,
+        /// Its type.
+        ty: String,
+    },
+    /// The inputs given are not those of the model.
+    #[error("{what}")]
+    Inputs {
+        /// A sentence with what was needed and found.
+        what: String,
+        /// What would help.
+        help: String,
+    },
+    /// A backend that is not known or not present was asked for.
+    #[error("{what}")]
+    Backend {
+        /// A sentence.
+        what: String,
+        /// How to get it.
+        help: String,
+    },
+    /// The graph cannot be placed.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The artefact is damaged or made for something else.
+    #[error("artefact `{path}`: {why}")]
+    Artefact {
+        /// The directory.
+        path: PathBuf,
+        /// A clause.
+        why: String,
+    },
+    /// A run failed.
+    #[error(transparent)]
+    Run(#[from] bricolage_runtime::SessionError),
+    /// The result differs from the reference.
+    #[error("{what}")]
+    Mismatch {
+        /// A sentence with the error and what was allowed.
+        what: String,
+    },
+    /// A rewrite found the graph not to be well typed, or the evaluator failed.
+    #[error(transparent)]
+    Evaluate(#[from] bricolage_ir::EvalError),
+    /// The cost database failed.
+    #[error(transparent)]
+    Database(#[from] bricolage_measure::DatabaseError),
+    /// A worker process failed.
+    #[error("worker process: {0}")]
+    Worker(String),
+    /// A peer cannot be run here.
+    #[error("cannot run `{target}`: {why}")]
+    Peer {
+        /// Model and backend.
+        target: String,
+        /// A clause.
+        why: String,
+    },
+    /// The user stopped before there was a result.
+    #[error("stopped before there was a result")]
+    Interrupted,
+    /// Something that should hold does not.
+    #[error("{what}")]
+    Internal {
+        /// What does not hold.
+        what: String,
+    },
+}
+
+impl Error {
+    /// The code under which the error is known.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::File { .. } => "file::unusable",
+            Error::Import(error) => error.code(),
+            Error::Export(_) => "onnx::not-expressible",
+            Error::Npz(_) => "file::npz",
+            Error::Symbolic { .. } => "type::symbolic-dim",
+            Error::Inputs { .. } => "run::wrong-inputs",
+            Error::Backend { .. } => "backend::absent",
+            Error::Place(PlaceError::Uncovered { .. }) => "place::uncovered",
+            Error::Place(_) => "place::failed",
+            Error::Artefact { .. } => "artefact::unusable",
+            Error::Run(_) => "run::failed",
+            Error::Mismatch { .. } => "check::mismatch",
+            Error::Evaluate(_) => "run::evaluation",
+            Error::Database(_) => "measure::database",
+            Error::Worker(_) => "backend::worker",
+            Error::Peer { .. } => "bench::peer",
+            Error::Interrupted => "goal::interrupted",
+            Error::Internal { .. } => "internal::broken-promise",
+        }
+    }
+
+    /// Whose fault it is.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Error::Mismatch { .. } | Error::Peer { .. } => Blame::Condition,
+            Error::Place(PlaceError::Uncovered { .. }) => Blame::Condition,
+            Error::Run(_) | Error::Evaluate(_) | Error::Worker(_) => Blame::Condition,
+            Error::Place(_) | Error::Internal { .. } => Blame::Internal,
+            Error::Interrupted => Blame::Interrupted,
+            Error::Import(error) if error.is_unsupported() => Blame::Condition,
+            _ => Blame::Input,
+        }
+    }
+
+    /// One thing that helps, if there is one.
+    pub fn help(&self) -> Option<String> {
+        match self {
+            Error::Inputs { help, .. } | Error::Backend { help, .. } if !help.is_empty() => Some(help.clone()),
+            Error::Symbolic { .. } => Some("fix the sizes with --shape NAME:1x3x224x224".to_owned()),
+            Error::Import(error) => error.help(),
+            _ => None,
+        }
+    }
+
+    /// Facts besides the primary line.
+    pub fn notes(&self) -> Vec<String> {
+        match self {
+            Error::Import(error) => error.notes(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The whole message: severity, code, primary line, notes and help.
+pub fn render(error: &Error) -> impl fmt::Display + '_ {
+    struct Rendered<'a>(&'a Error);
+    impl fmt::Display for Rendered<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let severity = if self.0.blame() == Blame::Internal { "internal error" } else { "error" };
+            write!(f, "{severity}[{}]: {}", self.0.code(), self.0)?;
+            for note in self.0.notes() {
+                write!(f, "\n   = {note}")?;
+            }
+            if self.0.blame() == Blame::Internal {
+                write!(f, "\n   = this is a bug in bricolage, not in your model")?;
+            }
+            if let Some(help) = self.0.help() {
+                write!(f, "\n   = help: {help}")?;
+            }
+            Ok(())
+        }
+    }
+    Rendered(error)
+}

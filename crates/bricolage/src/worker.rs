@@ -1,0 +1,440 @@
+//! Worker processes: where foreign kernels are compiled and first run, and whole plans are timed.
+//!
+//! A worker is this program started again with a hidden verb. Requests and answers are frames of
+//! a length and a `postcard` message over its standard input and output. A worker that crashes or
+//! does not answer in time costs the candidate that it was busy with, and is started again.
+
+use crate::{Error, artefact};
+use bricolage_backend::Registry;
+use bricolage_measure::{Sample, SampleError};
+use bricolage_placement::{Bench, LocalTrial, OpenTrial, Trial, TrialError};
+use bricolage_runtime::{BufferId, Plan, Pool, PoolOptions, Session, ThreadPool, map_file};
+use bricolage_tensor::{DType, Storage, Tensor};
+use serde::{Deserialize, Serialize};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    fs,
+    io::{self, BufReader, BufWriter, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    rc::Rc,
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
+
+/// A tensor in a frame.
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    dtype: DType,
+    dims: Vec<i64>,
+    bytes: Vec<u8>,
+}
+
+impl From<&Tensor> for Wire {
+    fn from(t: &Tensor) -> Wire {
+        Wire { dtype: t.dtype(), dims: t.dims().to_vec(), bytes: t.bytes().to_vec() }
+    }
+}
+
+impl Wire {
+    fn tensor(self) -> Result<Tensor, String> {
+        Tensor::new(self.dtype, &self.dims, Storage::copy_of(&self.bytes)).map_err(|e| e.to_string())
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+enum Request {
+    OpenTrial { id: u64, plan: Vec<u8>, weights: PathBuf, fills: Vec<(u64, Vec<u8>)>, results: Vec<u32> },
+    OpenArtefact { id: u64, folder: PathBuf, inputs: Vec<Wire> },
+    Results { id: u64 },
+    Sample { id: u64, iterations: u32 },
+    Close { id: u64 },
+}
+
+#[derive(Serialize, Deserialize)]
+enum Answer {
+    Opened { load_ns: u64, first_run_ns: u64, peak_bytes: u64 },
+    Tensors(Vec<Wire>),
+    Time { ns: u64 },
+    Closed,
+    Failed(String),
+}
+
+fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    to.write_all(&(bytes.len() as u64).to_le_bytes())?;
+    to.write_all(&bytes)?;
+    to.flush()
+}
+
+fn receive<T: serde::de::DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
+    let mut len = [0; 8];
+    from.read_exact(&mut len)?;
+    let mut bytes = Vec::new();
+    let len = u64::from_le_bytes(len);
+    if from.take(len).read_to_end(&mut bytes)? as u64 != len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    postcard::from_bytes(&bytes).map_err(io::Error::other)
+}
+
+/// A plan or a trial that a worker holds open.
+enum Held {
+    Trial(LocalTrial),
+    Program { session: Session, inputs: Vec<Tensor>, outputs: Vec<Vec<u64>>, sizes: Vec<usize> },
+}
+
+impl Held {
+    fn run(session: &mut Session, inputs: &[Tensor], outputs: &mut [Vec<u64>], sizes: &[usize]) -> Result<(), String> {
+        let given: Vec<&[u8]> = inputs.iter().map(Tensor::bytes).collect();
+        let mut taken: Vec<&mut [u8]> = outputs
+            .iter_mut()
+            .zip(sizes)
+            .map(|(words, &size)| &mut bytemuck::cast_slice_mut::<u64, u8>(words)[..size])
+            .collect();
+        session.run_into(&given, &mut taken, None).map_err(|e| e.to_string())
+    }
+}
+
+/// Serves requests from standard input until it ends. `threads` is fixed for the process.
+pub fn serve(registry: &Registry, threads: usize) -> io::Result<()> {
+    let options = PoolOptions { threads, ..PoolOptions::default() };
+    let pool: Arc<dyn Pool + Send + Sync> = Arc::new(ThreadPool::new(&options)?);
+    let mut from = BufReader::new(io::stdin().lock());
+    let mut to = BufWriter::new(io::stdout().lock());
+    let mut held: HashMap<u64, Held> = HashMap::new();
+    loop {
+        let request: Request = match receive(&mut from) {
+            Ok(request) => request,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let answer = answer(request, &mut held, registry, &pool).unwrap_or_else(Answer::Failed);
+        send(&mut to, &answer)?;
+    }
+}
+
+fn answer(
+    request: Request,
+    held: &mut HashMap<u64, Held>,
+    registry: &Registry,
+    pool: &Arc<dyn Pool + Send + Sync>,
+) -> Result<Answer, String> {
+    let missing = || "there is nothing open under this number".to_owned();
+    match request {
+        Request::OpenTrial { id, plan, weights, fills, results } => {
+            let plan: Plan = postcard::from_bytes(&plan).map_err(|e| e.to_string())?;
+            let weights = map_file(&weights).map_err(|e| e.to_string())?;
+            let fills = fills.into_iter().map(|(at, bytes)| (at, Storage::copy_of(&bytes))).collect();
+            let results = results.into_iter().map(BufferId).collect();
+            let start = Instant::now();
+            let trial = LocalTrial::open(Trial { plan, weights, fills, results }, registry, pool.clone());
+            held.insert(id, Held::Trial(trial.map_err(|e| e.0)?));
+            let load_ns = start.elapsed().as_nanos() as u64;
+            Ok(Answer::Opened { load_ns, first_run_ns: 0, peak_bytes: 0 })
+        }
+        Request::OpenArtefact { id, folder, inputs } => {
+            let start = Instant::now();
+            let loaded = artefact::load(&folder, registry).map_err(|e| e.to_string())?;
+            let mut session =
+                Session::open(loaded.program.clone(), pool.clone()).map_err(|e| e.to_string())?;
+            let load_ns = start.elapsed().as_nanos() as u64;
+            let inputs: Result<Vec<Tensor>, String> = inputs.into_iter().map(Wire::tensor).collect();
+            let inputs = inputs?;
+            let sizes: Vec<usize> =
+                loaded.program.plan().outputs.iter().map(|p| p.ty.byte_len().unwrap_or(0) as usize).collect();
+            let mut outputs: Vec<Vec<u64>> = sizes.iter().map(|s| vec![0; s.div_ceil(8)]).collect();
+            let start = Instant::now();
+            Held::run(&mut session, &inputs, &mut outputs, &sizes)?;
+            let first_run_ns = start.elapsed().as_nanos() as u64;
+            held.insert(id, Held::Program { session, inputs, outputs, sizes });
+            Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes: peak_resident_bytes() })
+        }
+        Request::Results { id } => match held.get_mut(&id).ok_or_else(missing)? {
+            Held::Trial(trial) => {
+                let tensors = trial.results().map_err(|e| e.0)?;
+                Ok(Answer::Tensors(tensors.iter().map(Wire::from).collect()))
+            }
+            Held::Program { session, inputs, .. } => {
+                let tensors = session.run(inputs).map_err(|e| e.to_string())?;
+                Ok(Answer::Tensors(tensors.iter().map(Wire::from).collect()))
+            }
+        },
+        Request::Sample { id, iterations } => match held.get_mut(&id).ok_or_else(missing)? {
+            Held::Trial(trial) => {
+                let time = trial.sample(iterations).map_err(|e| e.0)?;
+                Ok(Answer::Time { ns: time.as_nanos() as u64 })
+            }
+            Held::Program { session, inputs, outputs, sizes } => {
+                let start = Instant::now();
+                for _ in 0..iterations {
+                    Held::run(session, inputs, outputs, sizes)?;
+                }
+                Ok(Answer::Time { ns: start.elapsed().as_nanos() as u64 })
+            }
+        },
+        Request::Close { id } => {
+            held.remove(&id);
+            Ok(Answer::Closed)
+        }
+    }
+}
+
+/// The largest resident size that this process has had, in bytes; 0 where the system does not tell.
+pub fn peak_resident_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    line.and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).map_or(0, |kb| kb * 1024)
+}
+
+/// How to start a worker: the program and its first arguments; threads are added.
+#[derive(Clone, Debug)]
+pub struct WorkerCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments before the number of threads.
+    pub arguments: Vec<String>,
+}
+
+/// A running worker process.
+struct Process {
+    child: Child,
+    to: BufWriter<std::process::ChildStdin>,
+    answers: mpsc::Receiver<io::Result<Answer>>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A worker that is started when it is first needed, and again after a crash.
+pub struct Worker {
+    command: WorkerCommand,
+    threads: usize,
+    process: Option<Process>,
+    /// How many processes were started; what is open in an earlier one is gone.
+    generation: u64,
+    next_id: u64,
+}
+
+impl Worker {
+    /// A worker for `threads` threads.
+    pub fn new(command: WorkerCommand, threads: usize) -> Worker {
+        Worker { command, threads, process: None, generation: 0, next_id: 0 }
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        if self.process.is_some() {
+            return Ok(());
+        }
+        let mut child = Command::new(&self.command.program)
+            .args(&self.command.arguments)
+            .arg(self.threads.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("cannot start `{}`: {e}", self.command.program.display()))?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("it has no standard input or output".to_owned());
+        };
+        let (sender, answers) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut from = BufReader::new(stdout);
+            loop {
+                let answer = receive(&mut from);
+                let ended = answer.is_err();
+                if sender.send(answer).is_err() || ended {
+                    return;
+                }
+            }
+        });
+        self.process = Some(Process { child, to: BufWriter::new(stdin), answers });
+        self.generation += 1;
+        Ok(())
+    }
+
+    fn call(&mut self, request: &Request, limit: Duration) -> Result<Answer, String> {
+        self.start()?;
+        let Some(process) = &mut self.process else { return Err("it did not start".to_owned()) };
+        let sent = send(&mut process.to, request);
+        let answer = match sent {
+            Ok(()) => process.answers.recv_timeout(limit),
+            Err(_) => Ok(Err(io::ErrorKind::UnexpectedEof.into())),
+        };
+        match answer {
+            Ok(Ok(Answer::Failed(why))) => Err(why),
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+                let status = process.child.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
+                self.process = None;
+                Err(format!("the process that ran it ended ({status})"))
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                self.process = None;
+                Err(format!("it did not answer within {} s and was stopped", limit.as_secs()))
+            }
+        }
+    }
+}
+
+/// Longest time for compiling, and for one checked run.
+const OPEN_LIMIT: Duration = Duration::from_secs(60);
+const RUN_LIMIT: Duration = Duration::from_secs(120);
+
+/// Opens trials of native kernels here and those of foreign backends in a worker.
+pub struct Benches<'a> {
+    registry: &'a Registry,
+    pool: Arc<dyn Pool + Send + Sync>,
+    worker: Option<Rc<RefCell<Worker>>>,
+    /// Where weights of trials are written for the worker.
+    scratch: PathBuf,
+}
+
+impl<'a> Benches<'a> {
+    /// With no worker, foreign kernels run in this process.
+    pub fn new(
+        registry: &'a Registry,
+        pool: Arc<dyn Pool + Send + Sync>,
+        worker: Option<Rc<RefCell<Worker>>>,
+        scratch: PathBuf,
+    ) -> Benches<'a> {
+        Benches { registry, pool, worker, scratch }
+    }
+}
+
+impl Bench for Benches<'_> {
+    fn open<'b>(&'b self, backend: &str, trial: Trial) -> Result<Box<dyn OpenTrial + 'b>, TrialError> {
+        let foreign = self.registry.get(backend).is_ok_and(|b| b.is_foreign());
+        match &self.worker {
+            Some(worker) if foreign => {
+                let mut remote = RemoteTrial::new(worker.clone(), trial, &self.scratch)?;
+                remote.open().map_err(TrialError)?;
+                Ok(Box::new(remote))
+            }
+            _ => Ok(Box::new(LocalTrial::open(trial, self.registry, self.pool.clone())?)),
+        }
+    }
+}
+
+/// A trial in a worker process.
+struct RemoteTrial {
+    worker: Rc<RefCell<Worker>>,
+    request: Request,
+    id: u64,
+    generation: u64,
+    weights: PathBuf,
+}
+
+impl RemoteTrial {
+    fn new(worker: Rc<RefCell<Worker>>, trial: Trial, scratch: &Path) -> Result<RemoteTrial, TrialError> {
+        let id = {
+            let mut worker = worker.borrow_mut();
+            worker.next_id += 1;
+            worker.next_id
+        };
+        let fault = |e: io::Error| TrialError(format!("its weights cannot be handed to a worker: {e}"));
+        fs::create_dir_all(scratch).map_err(fault)?;
+        let weights = scratch.join(format!("trial-{}-{id}.bin", std::process::id()));
+        fs::write(&weights, &*trial.weights).map_err(fault)?;
+        let plan = postcard::to_stdvec(&trial.plan).map_err(|e| TrialError(e.to_string()))?;
+        let fills = trial.fills.iter().map(|(at, bytes)| (*at, bytes.to_vec())).collect();
+        let results = trial.results.iter().map(|b| b.0).collect();
+        let request = Request::OpenTrial { id, plan, weights: weights.clone(), fills, results };
+        Ok(RemoteTrial { worker, request, id, generation: 0, weights })
+    }
+
+    fn open(&mut self) -> Result<(), String> {
+        let mut worker = self.worker.borrow_mut();
+        worker.start()?;
+        if worker.generation != self.generation {
+            worker.call(&self.request, OPEN_LIMIT)?;
+            self.generation = worker.generation;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, request: &Request) -> Result<Answer, String> {
+        self.open()?;
+        self.worker.borrow_mut().call(request, RUN_LIMIT)
+    }
+}
+
+impl Sample for RemoteTrial {
+    fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
+        match self.call(&Request::Sample { id: self.id, iterations }) {
+            Ok(Answer::Time { ns }) => Ok(Duration::from_nanos(ns)),
+            Ok(_) => Err(SampleError("the worker answered something else".to_owned())),
+            Err(why) => Err(SampleError(why)),
+        }
+    }
+}
+
+impl OpenTrial for RemoteTrial {
+    fn results(&mut self) -> Result<Vec<Tensor>, TrialError> {
+        match self.call(&Request::Results { id: self.id }).map_err(TrialError)? {
+            Answer::Tensors(all) => all.into_iter().map(|w| w.tensor().map_err(TrialError)).collect(),
+            _ => Err(TrialError("the worker answered something else".to_owned())),
+        }
+    }
+}
+
+impl Drop for RemoteTrial {
+    fn drop(&mut self) {
+        let mut worker = self.worker.borrow_mut();
+        if worker.process.is_some() && worker.generation == self.generation {
+            // A worker that is gone has closed it already.
+            let _ = worker.call(&Request::Close { id: self.id }, RUN_LIMIT);
+        }
+        let _ = fs::remove_file(&self.weights);
+    }
+}
+
+/// An artefact that is open in a worker process of its own.
+pub struct RemotePlan {
+    worker: Worker,
+    /// From opening the files to a session, in nanoseconds.
+    pub load_ns: u64,
+    /// The first run, in nanoseconds.
+    pub first_run_ns: u64,
+    /// Largest resident size of the process after the first run, in bytes.
+    pub peak_bytes: u64,
+}
+
+impl RemotePlan {
+    /// Opens the artefact in `folder` in a new process and runs it once on `inputs`.
+    pub fn open(command: &WorkerCommand, threads: usize, folder: &Path, inputs: &[Tensor]) -> Result<RemotePlan, Error> {
+        let mut worker = Worker::new(command.clone(), threads);
+        let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+        let request = Request::OpenArtefact { id: 1, folder, inputs: inputs.iter().map(Wire::from).collect() };
+        match worker.call(&request, RUN_LIMIT).map_err(Error::Worker)? {
+            Answer::Opened { load_ns, first_run_ns, peak_bytes } => {
+                Ok(RemotePlan { worker, load_ns, first_run_ns, peak_bytes })
+            }
+            _ => Err(Error::Worker("it answered something else".to_owned())),
+        }
+    }
+
+    /// Runs once more and returns the outputs.
+    pub fn outputs(&mut self) -> Result<Vec<Tensor>, Error> {
+        match self.worker.call(&Request::Results { id: 1 }, RUN_LIMIT).map_err(Error::Worker)? {
+            Answer::Tensors(all) => all.into_iter().map(|w| w.tensor().map_err(Error::Worker)).collect(),
+            _ => Err(Error::Worker("it answered something else".to_owned())),
+        }
+    }
+}
+
+impl Sample for RemotePlan {
+    fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
+        match self.worker.call(&Request::Sample { id: 1, iterations }, RUN_LIMIT) {
+            Ok(Answer::Time { ns }) => Ok(Duration::from_nanos(ns)),
+            Ok(_) => Err(SampleError("the worker answered something else".to_owned())),
+            Err(why) => Err(SampleError(why)),
+        }
+    }
+}
