@@ -17,6 +17,21 @@ pub enum Numerics {
     Reduced,
 }
 
+impl Numerics {
+    /// The error that kernels of the class make beyond that of plain sums, as a share of the
+    /// largest magnitude of the result: the worst seen over the shapes of `docs/performance.md` on
+    /// uniformly random data, rounded up. A gate allows eight times as much.
+    pub fn error(self) -> f64 {
+        match self {
+            Numerics::Exact | Numerics::Reassociates => 0.0,
+            Numerics::Winograd(2) => 1e-6,
+            Numerics::Winograd(4) => 1e-5,
+            Numerics::Winograd(_) => 2e-5,
+            Numerics::Reduced => 6e-4,
+        }
+    }
+}
+
 /// What the user allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {

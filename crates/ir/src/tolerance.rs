@@ -21,14 +21,14 @@ impl Tolerance {
     /// Nothing but equality.
     pub const EXACT: Tolerance = Tolerance { max_abs: 0.0, relative_l2: 0.0 };
 
-    /// Derived from the noise floor: the error that the same computation makes when it sums in the
-    /// element type, in the plain order. Eight floors and four units in the last place of the
-    /// largest magnitude are allowed; integers and booleans must be equal.
-    pub fn from_floor(reference: &Tensor, naive: &Tensor) -> Tolerance {
+    /// Derived from the noise floor: the difference that rounding alone makes, as simulated by
+    /// [`crate::evaluate_noisy`]. Eight floors and four units in the last place of the largest
+    /// magnitude are allowed; integers and booleans must be equal.
+    pub fn from_floor(reference: &Tensor, noisy: &Tensor) -> Tolerance {
         if !reference.dtype().is_float() {
             return Tolerance::EXACT;
         }
-        let floor = Error::between(reference, naive);
+        let floor = Error::between(reference, noisy);
         let ulp = reference.dtype().epsilon();
         Tolerance {
             max_abs: FLOORS * floor.max_abs + ULPS * ulp * floor.magnitude,
@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn errors_are_shares_of_what_is_allowed() {
         let reference = Tensor::of(&[3], &[1f32, -2.0, 4.0]);
-        let naive = Tensor::of(&[3], &[1f32, -2.0, 4.000_01]);
-        let allowed = Tolerance::from_floor(&reference, &naive);
-        assert!(Error::between(&reference, &naive).share_of(&allowed) < 0.2);
+        let noisy = Tensor::of(&[3], &[1f32, -2.0, 4.000_01]);
+        let allowed = Tolerance::from_floor(&reference, &noisy);
+        assert!(Error::between(&reference, &noisy).share_of(&allowed) < 0.2);
         let wrong = Tensor::of(&[3], &[1f32, -2.1, 4.0]);
         let error = Error::between(&reference, &wrong);
         assert!(error.share_of(&allowed) > 1.0 && error.at == 1);

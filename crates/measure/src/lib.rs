@@ -8,7 +8,6 @@ mod database;
 mod lock;
 mod machine;
 mod protocol;
-mod rng;
 mod sentinel;
 mod statistics;
 
@@ -16,6 +15,5 @@ pub use database::{Database, DatabaseError, Key, Opened, Record};
 pub use lock::MeasuringLock;
 pub use machine::{Cache, Machine};
 pub use protocol::{Contestant, Pairing, Protocol, Sample, SampleError, Verdict, pair, race};
-pub use rng::Rng;
 pub use sentinel::{Noise, Sentinel, noise};
 pub use statistics::{Measurement, Ratio, median_interval, quantile};

@@ -1,7 +1,8 @@
 //! How things are timed: warm-up until stable, interleaved samples, stop when the answer is known.
 
-use crate::{Measurement, Ratio, Rng, Sentinel, median_interval};
+use crate::{Measurement, Ratio, Sentinel, median_interval};
 use bricolage_runtime::Cancel;
+use bricolage_tensor::Rng;
 use std::time::{Duration, Instant};
 
 /// Why a contestant gave no time, in a clause.

@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn intervals_cover_the_median_as_often_as_they_say() {
-        let mut rng = crate::Rng::new(1);
+        let mut rng = bricolage_tensor::Rng::new(1);
         let covered = (0..2000)
             .filter(|_| {
                 let mut samples: Vec<f64> =

@@ -2,8 +2,8 @@
 
 use crate::{ConversionPrices, PlaceError, Price, Pricing, Trial};
 use bricolage_backend::{Backend, Registry};
-use bricolage_measure::{Contestant, Key, Protocol, Record, Rng, Sample, SampleError, Verdict, race};
-use bricolage_tensor::{Format, Tensor};
+use bricolage_measure::{Contestant, Key, Protocol, Record, Sample, SampleError, Verdict, race};
+use bricolage_tensor::{Format, Rng, Tensor};
 use std::{sync::Arc, time::Duration};
 
 /// Conversions by the backends of a registry, measured once per dims, formats and threads.

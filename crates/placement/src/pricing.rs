@@ -1,8 +1,8 @@
 //! What each offer costs: from the database, or measured after its results were found right.
 
 use crate::{Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError};
-use bricolage_backend::{Numerics, Setting};
-use bricolage_ir::{Error, Graph, Tolerance, evaluate_naive};
+use bricolage_backend::Setting;
+use bricolage_ir::{Error, Graph, Tolerance, evaluate_noisy};
 use bricolage_measure::{Contestant, Database, Measurement, Protocol, Record, Sample, SampleError, Verdict, race};
 use bricolage_runtime::{Cancel, Dims};
 use bricolage_tensor::{Datum, Tensor};
@@ -22,7 +22,7 @@ pub struct Pricing<'a> {
     /// Runs kernels.
     pub bench: &'a dyn Bench,
     /// Reference contents.
-    pub observed: &'a Observed,
+    pub observed: &'a Observed<'a>,
     /// Bytes of the largest cache.
     pub last_level_cache: u64,
     /// When to stop measuring.
@@ -149,33 +149,24 @@ struct Expected {
 fn expected(p: &Pricing<'_>, offer: &Offer) -> Result<Expected, String> {
     let region = &offer.candidate.region;
     let content = |v| {
-        p.observed.get(v).cloned().ok_or_else(|| "the reference has no content for it".to_owned())
+        let content = p.observed.get(v).map_err(|e| e.to_string())?;
+        content.cloned().ok_or_else(|| "the reference has no content for it".to_owned())
     };
     let inputs: Result<Vec<Datum>, String> =
         region.inputs.iter().map(|&v| content(v).map(Datum::from)).collect();
     let results: Result<Vec<Tensor>, String> = region.outputs.iter().map(|&v| content(v)).collect();
     let results = results?;
     let part = p.graph.extract(&region.nodes).map_err(|e| e.to_string())?;
-    let naive = evaluate_naive(&part, &inputs?).map_err(|e| e.to_string())?;
+    let noisy = evaluate_noisy(&part, &inputs?, &|_| 0.0, 1).map_err(|e| e.to_string())?;
     // `extract` lists outputs in the order of the boundary; the region may keep fewer.
     let names: Vec<&str> = part.outputs.iter().map(|&v| &*part.value(v).name).collect();
     let floors = region.outputs.iter().zip(&results).map(|(&v, reference)| {
         let name = &*p.graph.value(v).name;
-        let naive = names.iter().position(|n| *n == name).and_then(|at| naive[at].as_tensor());
-        Tolerance::from_floor(reference, naive.unwrap_or(reference))
+        let noisy = names.iter().position(|n| *n == name).and_then(|at| noisy[at].as_tensor());
+        Tolerance::from_floor(reference, noisy.unwrap_or(reference))
     });
     let floors = floors.collect();
     Ok(Expected { results, floors })
-}
-
-/// The bound of a numerics class as a share of the largest magnitude.
-fn class_bound(numerics: Numerics) -> f64 {
-    match numerics {
-        Numerics::Winograd(2) => 1e-4,
-        Numerics::Winograd(_) => 1e-3,
-        Numerics::Reduced => 5e-3,
-        _ => 0.0,
-    }
 }
 
 /// Checks and times offers for equal regions. `None` where the race was stopped.
@@ -231,8 +222,8 @@ fn admit<'a>(
     let bound = backend.bind(p.graph, candidate, &p.setting).map_err(TrialError)?;
     let mut inputs = Vec::new();
     for (&v, format) in candidate.region.inputs.iter().zip(&candidate.inputs) {
-        let content =
-            p.observed.get(v).ok_or_else(|| TrialError("an input has no reference content".to_owned()))?;
+        let content = p.observed.get(v).map_err(|e| TrialError(e.to_string()))?;
+        let content = content.ok_or_else(|| TrialError("an input has no reference content".to_owned()))?;
         inputs.push((content.clone(), format.clone()));
     }
     let outputs: Vec<_> = expected
@@ -241,11 +232,10 @@ fn admit<'a>(
         .zip(&candidate.outputs)
         .map(|(t, format)| (t.dims().to_vec(), format.clone()))
         .collect();
-    let dims = |all: &[Vec<i64>]| all.to_vec();
     let input_dims: Vec<Vec<i64>> = inputs.iter().map(|(t, _)| t.dims().to_vec()).collect();
     let output_dims: Vec<Vec<i64>> = outputs.iter().map(|(d, _)| d.clone()).collect();
     let needs = bound.kernel.needs(
-        &Dims { inputs: &dims(&input_dims), outputs: &dims(&output_dims) },
+        &Dims { inputs: &input_dims, outputs: &output_dims },
         p.setting.threads,
     );
     let trial = Trial::new(&bound, &inputs, &outputs, p.setting.threads, p.last_level_cache)?;
@@ -253,7 +243,7 @@ fn admit<'a>(
     let first = open.results()?;
     let mut share: f64 = 0.0;
     for ((reference, found), floor) in expected.results.iter().zip(&first).zip(&expected.floors) {
-        let allowed = floor.or_share_of(reference, class_bound(candidate.numerics));
+        let allowed = floor.or_share_of(reference, 8.0 * candidate.numerics.error());
         let error = Error::between(reference, found);
         let this = error.share_of(&allowed);
         if this.is_nan() || this > 1.0 {

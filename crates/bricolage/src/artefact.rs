@@ -1,0 +1,332 @@
+//! The artefact: a directory with the plan, its weights, a self-test and a manifest.
+//!
+//! It is written beside its final place and moved there when it is whole. Loading checks the hash
+//! of every file, and that the machine is the one that the plan was made for.
+
+use crate::{Error, Weights, npz};
+use bricolage_backend::Registry;
+use bricolage_ir::{Error as Difference, Tolerance};
+use bricolage_measure::Machine;
+use bricolage_runtime::{Plan, Pool, Program, Session, map_file};
+use bricolage_tensor::Tensor;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Raised when the directory changes in a way that older programs cannot read.
+pub const SCHEMA_VERSION: u32 = 1;
+
+const PLAN: &str = "plan";
+const WEIGHTS: &str = "weights.bin";
+const SELF_TEST: &str = "selftest.npz";
+const MODEL: &str = "model.onnx";
+const REPORT: &str = "report.json";
+const MANIFEST: &str = "manifest.json";
+
+/// How far an output may be from the self-test's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Allowed {
+    /// Name of the output.
+    pub output: String,
+    /// Largest absolute error of any element.
+    pub max_abs: f64,
+    /// Largest relative error in the 2-norm.
+    pub relative_l2: f64,
+}
+
+impl Allowed {
+    /// As a tolerance.
+    pub fn tolerance(&self) -> Tolerance {
+        Tolerance { max_abs: self.max_abs, relative_l2: self.relative_l2 }
+    }
+}
+
+/// What an artefact says of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// See [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Version of the program that wrote it.
+    pub bricolage: String,
+    /// Hash of the model's file and its external data.
+    pub model: String,
+    /// The machine that it was measured on.
+    pub machine: Machine,
+    /// Hash of what makes kernels fast or slow on that machine.
+    pub fingerprint: String,
+    /// Threads that the kernels were chosen for.
+    pub threads: u32,
+    /// Seed of inputs and of orders of measurement.
+    pub seed: u64,
+    /// Backends that the plan needs, with their versions.
+    pub backends: BTreeMap<String, String>,
+    /// Hashes of the other files.
+    pub files: BTreeMap<String, String>,
+    /// How far each output may be from the self-test's.
+    pub allowed: Vec<Allowed>,
+}
+
+/// What goes into an artefact, besides the hashes.
+pub struct Contents<'a, R: Serialize> {
+    /// Everything but `files`, which is filled in.
+    pub manifest: Manifest,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Its constants.
+    pub weights: &'a Weights,
+    /// Inputs, by name.
+    pub inputs: &'a [(String, Tensor)],
+    /// The outputs that belong to them, by name.
+    pub outputs: &'a [(String, Tensor)],
+    /// The rewritten graph, when ONNX can say it.
+    pub model: Option<Vec<u8>>,
+    /// What was tried and why.
+    pub report: &'a R,
+}
+
+fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |e| Error::File { action, path, why: e.to_string() }
+}
+
+/// Writes an artefact to `folder`, replacing an artefact that is there when `overwrite` is set.
+///
+/// Nothing is left half-written: on an error the folder is as it was before.
+pub fn save<R: Serialize>(folder: &Path, overwrite: bool, contents: Contents<'_, R>) -> Result<(), Error> {
+    refuse_existing(folder, overwrite)?;
+    let partial = sibling(folder, "partial");
+    let result = write_all(&partial, contents).and_then(|()| replace(&partial, folder));
+    if result.is_err() {
+        // The partial folder is ours.
+        let _ = fs::remove_dir_all(&partial);
+    }
+    result
+}
+
+/// Fails when something is at `folder` that may not be replaced: anything without `overwrite`, and
+/// anything but an artefact with it.
+pub fn refuse_existing(folder: &Path, overwrite: bool) -> Result<(), Error> {
+    if fs::symlink_metadata(folder).is_err() {
+        let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        return match fs::metadata(parent) {
+            Ok(m) if m.is_dir() => Ok(()),
+            Ok(_) => Err(Error::File { action: "write", path: folder.to_owned(), why: "its parent is no folder".to_owned() }),
+            Err(e) => Err(file_error("write", folder)(e)),
+        };
+    }
+    let why = match (overwrite, folder.join(MANIFEST).is_file()) {
+        (true, true) => return Ok(()),
+        (false, _) => "it exists; --overwrite replaces it",
+        (true, false) => "it exists and is no artefact",
+    };
+    Err(Error::File { action: "write", path: folder.to_owned(), why: why.to_owned() })
+}
+
+fn sibling(folder: &Path, suffix: &str) -> PathBuf {
+    let name = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    folder.with_file_name(format!(".{name}.{suffix}-{}", std::process::id()))
+}
+
+fn replace(partial: &Path, folder: &Path) -> Result<(), Error> {
+    if folder.exists() {
+        let old = sibling(folder, "old");
+        fs::rename(folder, &old).map_err(file_error("replace", folder))?;
+        if let Err(e) = fs::rename(partial, folder) {
+            // Put back what was there.
+            let _ = fs::rename(&old, folder);
+            return Err(file_error("write", folder)(e));
+        }
+        let _ = fs::remove_dir_all(&old);
+        return Ok(());
+    }
+    fs::rename(partial, folder).map_err(file_error("write", folder))
+}
+
+fn write_all<R: Serialize>(folder: &Path, contents: Contents<'_, R>) -> Result<(), Error> {
+    fs::create_dir_all(folder).map_err(file_error("write", folder))?;
+    let mut manifest = contents.manifest;
+    let mut put = |name: &str, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>| -> Result<(), Error> {
+        let path = folder.join(name);
+        let file = File::create(&path).map_err(file_error("write", &path))?;
+        let mut hashing = Hashing { to: BufWriter::new(file), hash: blake3::Hasher::new() };
+        write(&mut hashing).and_then(|()| hashing.flush()).map_err(file_error("write", &path))?;
+        manifest.files.insert(name.to_owned(), hashing.hash.finalize().to_hex().to_string());
+        Ok(())
+    };
+    let plan = postcard::to_stdvec(contents.plan).map_err(|e| Error::Internal { what: e.to_string() })?;
+    put(PLAN, &mut |to| to.write_all(&plan))?;
+    put(WEIGHTS, &mut |to| contents.weights.write_to(to))?;
+    let report = serde_json::to_string_pretty(contents.report).map_err(|e| Error::Internal { what: e.to_string() })?;
+    put(REPORT, &mut |to| to.write_all(report.as_bytes()))?;
+    if let Some(model) = &contents.model {
+        put(MODEL, &mut |to| to.write_all(model))?;
+    }
+    let test: Vec<(String, Tensor)> = contents
+        .inputs
+        .iter()
+        .map(|(n, t)| (format!("input/{n}"), t.clone()))
+        .chain(contents.outputs.iter().map(|(n, t)| (format!("output/{n}"), t.clone())))
+        .collect();
+    let test_path = folder.join(SELF_TEST);
+    npz::write(&test_path, &test)?;
+    manifest.files.insert(SELF_TEST.to_owned(), hash_file(&test_path)?);
+    let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::Internal { what: e.to_string() })?;
+    let path = folder.join(MANIFEST);
+    fs::write(&path, text).map_err(file_error("write", &path))
+}
+
+struct Hashing<W> {
+    to: W,
+    hash: blake3::Hasher,
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.to.write(bytes)?;
+        self.hash.update(&bytes[..n]);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+fn hash_file(path: &Path) -> Result<String, Error> {
+    let bytes = map_file(path).map_err(file_error("read", path))?;
+    Ok(blake3::hash(&bytes).to_hex().to_string())
+}
+
+/// Whether `path` is an artefact and not a model file.
+pub fn is_artefact(path: &Path) -> bool {
+    path.join(MANIFEST).is_file()
+}
+
+/// An artefact that is ready to be opened as sessions.
+pub struct Loaded {
+    /// What the artefact says of itself.
+    pub manifest: Manifest,
+    /// The plan with its kernels and weights.
+    pub program: Arc<Program>,
+    /// Where it lies.
+    pub folder: PathBuf,
+}
+
+/// Reads only the manifest.
+pub fn manifest(folder: &Path) -> Result<Manifest, Error> {
+    read_json(folder, MANIFEST)
+}
+
+/// Reads the report that was written with the artefact.
+pub fn report<R: DeserializeOwned>(folder: &Path) -> Result<R, Error> {
+    read_json(folder, REPORT)
+}
+
+fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, Error> {
+    let path = folder.join(name);
+    let text = fs::read_to_string(&path).map_err(file_error("read", &path))?;
+    serde_json::from_str(&text)
+        .map_err(|e| Error::Artefact { path: folder.to_owned(), why: format!("its {name} is damaged: {e}") })
+}
+
+/// Checks hashes and machine, and rebuilds the kernels.
+pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
+    let wrong = |why: String| Error::Artefact { path: folder.to_owned(), why };
+    let manifest = manifest(folder)?;
+    if manifest.schema_version != SCHEMA_VERSION {
+        let found = manifest.schema_version;
+        return Err(wrong(format!("it has schema version {found}, this program reads {SCHEMA_VERSION}")));
+    }
+    for needed in [PLAN, WEIGHTS, SELF_TEST] {
+        if !manifest.files.contains_key(needed) {
+            return Err(wrong(format!("its manifest does not name {needed}")));
+        }
+    }
+    for (name, hash) in &manifest.files {
+        if Path::new(name).components().count() != 1 {
+            return Err(wrong(format!("its manifest names `{name}`, which lies outside it")));
+        }
+        let found = hash_file(&folder.join(name))?;
+        if found != *hash {
+            return Err(wrong(format!("{name} was changed: its hash is {}, the manifest says {}", &found[..16], &hash[..hash.len().min(16)])));
+        }
+    }
+    let here = Machine::read();
+    let missing: Vec<&String> = manifest.machine.features.iter().filter(|f| !here.features.contains(f)).collect();
+    if !missing.is_empty() {
+        return Err(wrong(format!(
+            "it was made for {} and this processor lacks {}; optimise the model again here",
+            manifest.machine.model,
+            missing.iter().map(|f| f.as_str()).collect::<Vec<_>>().join(", ")
+        )));
+    }
+    for (backend, version) in &manifest.backends {
+        let found = registry.get(backend).map_err(|e| wrong(e.to_string()))?.version();
+        if found != *version {
+            return Err(wrong(format!(
+                "it needs backend `{backend}` {version}, found {found}; optimise the model again here"
+            )));
+        }
+    }
+    let bytes = fs::read(folder.join(PLAN)).map_err(file_error("read", &folder.join(PLAN)))?;
+    let plan: Plan = postcard::from_bytes(&bytes).map_err(|e| wrong(format!("its plan is damaged: {e}")))?;
+    let path = folder.join(WEIGHTS);
+    let weights = map_file(&path).map_err(file_error("read", &path))?;
+    let program = Program::load(plan, weights, registry)?;
+    Ok(Loaded { manifest, program: Arc::new(program), folder: folder.to_owned() })
+}
+
+impl Loaded {
+    /// A note for the user when the artefact was measured on another machine than this one.
+    pub fn foreign_machine(&self) -> Option<String> {
+        let here = Machine::read();
+        (here.fingerprint() != self.manifest.fingerprint).then(|| {
+            format!(
+                "the plan was measured on {} and may not be the best here ({}); it still runs",
+                self.manifest.machine.model, here.model
+            )
+        })
+    }
+
+    /// The inputs of the self-test, in the plan's order.
+    pub fn test_inputs(&self) -> Result<Vec<Tensor>, Error> {
+        let test = npz::read(&self.folder.join(SELF_TEST))?;
+        self.pick(&test, "input/", &self.program.plan().inputs)
+    }
+
+    fn pick(&self, test: &[(String, Tensor)], prefix: &str, ports: &[bricolage_runtime::Port]) -> Result<Vec<Tensor>, Error> {
+        let find = |p: &bricolage_runtime::Port| {
+            let name = format!("{prefix}{}", p.name);
+            let found = test.iter().find(|(n, _)| *n == name).map(|(_, t)| t.clone());
+            found.ok_or_else(|| Error::Artefact { path: self.folder.clone(), why: format!("its self-test lacks `{name}`") })
+        };
+        ports.iter().map(find).collect()
+    }
+
+    /// Runs the plan on the self-test's inputs and compares with its outputs.
+    pub fn self_test(&self, pool: Arc<dyn Pool + Send + Sync>) -> Result<(), Error> {
+        let test = npz::read(&self.folder.join(SELF_TEST))?;
+        let plan = self.program.plan();
+        let inputs = self.pick(&test, "input/", &plan.inputs)?;
+        let expected = self.pick(&test, "output/", &plan.outputs)?;
+        let found = Session::open(self.program.clone(), pool)?.run(&inputs)?;
+        for ((port, (expected, found)), allowed) in
+            plan.outputs.iter().zip(expected.iter().zip(&found)).zip(&self.manifest.allowed)
+        {
+            let error = Difference::between(expected, found);
+            let share = error.share_of(&allowed.tolerance());
+            if share.is_nan() || share > 1.0 {
+                return Err(Error::Artefact {
+                    path: self.folder.clone(),
+                    why: format!("its self-test fails on output `{}`: {error}, allowed {:.3e}", port.name, allowed.max_abs),
+                });
+            }
+        }
+        Ok(())
+    }
+}

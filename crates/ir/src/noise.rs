@@ -1,0 +1,94 @@
+//! The noise floor: what rounding alone may do to the results of a graph.
+//!
+//! The graph is evaluated once more with a random error added to every value, as large as a plain
+//! computation in the element type would make. A sum of `k` terms kept in a type with unit
+//! roundoff `u` errs by about `u sqrt(k / 2)` of its magnitude: the partial sums of terms of random
+//! sign grow with the square root of their number, and each addition rounds once (Higham and Mary,
+//! *A new approach to probabilistic rounding error analysis*, 2019). Whatever the rest of the graph
+//! does to these errors, it does to the injected ones.
+
+use crate::{EvalError, Graph, Inputs, NodeId, Role, ValueId};
+use bricolage_tensor::{Datum, Rng, Tensor, Type};
+use std::collections::HashMap;
+
+/// Evaluates `graph` with rounding noise on every float value.
+///
+/// `extra` gives, for a node, a further error as a share of the largest magnitude of its results:
+/// that of a kernel whose arithmetic is less exact than plain sums.
+pub fn evaluate_noisy(
+    graph: &Graph,
+    inputs: &[Datum],
+    extra: &dyn Fn(NodeId) -> f64,
+    seed: u64,
+) -> Result<Vec<Datum>, EvalError> {
+    let mut rng = Rng::new(seed);
+    let mut contents: HashMap<ValueId, Datum> = HashMap::new();
+    contents.extend(graph.inputs.iter().copied().zip(inputs.iter().cloned()));
+    let mut left: HashMap<ValueId, usize> = HashMap::new();
+    for v in graph.values() {
+        left.insert(v, graph.uses(v).len() + usize::from(graph.is_output(v)));
+        if let Role::Constant(t) | Role::State(t) = &graph.value(v).role {
+            contents.insert(v, t.clone().into());
+        }
+    }
+    for id in graph.order() {
+        let node = graph.node(id);
+        let operands: Vec<Option<&Datum>> =
+            node.inputs.iter().map(|v| v.as_ref().and_then(|v| contents.get(v))).collect();
+        let results = node.op.eval(&Inputs(&operands)).map_err(|error| EvalError::Node {
+            origin: node.origin.join(", "),
+            op: node.op.kind().name(),
+            error: Box::new(error),
+        })?;
+        let points = node.op.work(&graph.facts(&node.inputs), &graph.output_facts(id));
+        for (&v, datum) in node.outputs.iter().zip(results) {
+            let datum = match datum {
+                Datum::Tensor(t) if t.dtype().is_float() => {
+                    let elements = element_count(graph, v).max(1);
+                    let terms = points.as_ref().map_or(1, |w| (w.points / elements).max(1));
+                    with_noise(&t, terms, extra(id), &mut rng).into()
+                }
+                other => other,
+            };
+            contents.insert(v, datum);
+        }
+        for v in node.inputs.iter().flatten() {
+            if let Some(n) = left.get_mut(v) {
+                *n = n.saturating_sub(1);
+                if *n == 0 {
+                    contents.remove(v);
+                }
+            }
+        }
+    }
+    let missing = |v: ValueId| EvalError::Input {
+        name: graph.value(v).name.to_string(),
+        expected: graph.fact(v).to_string(),
+        got: "nothing".to_owned(),
+    };
+    graph.outputs.iter().map(|&v| contents.get(&v).cloned().ok_or_else(|| missing(v))).collect()
+}
+
+fn element_count(graph: &Graph, value: ValueId) -> u64 {
+    match &graph.fact(value).ty {
+        Type::Tensor(t) => t.shape.element_count().unwrap_or(1),
+        _ => 1,
+    }
+}
+
+/// The tensor with the error of sums of `terms` terms, and of `share` of the largest magnitude.
+fn with_noise(tensor: &Tensor, terms: u64, share: f64, rng: &mut Rng) -> Tensor {
+    let values = tensor.to_f64();
+    let finite = || values.iter().filter(|v| v.is_finite());
+    let squares: f64 = finite().map(|v| v * v).sum();
+    let largest = finite().fold(0.0f64, |m, v| m.max(v.abs()));
+    let rms = (squares / values.len().max(1) as f64).sqrt();
+    let roundoff = tensor.dtype().epsilon() / 2.0;
+    let deep = if terms > 1 { roundoff * (terms as f64 / 2.0).sqrt() * rms } else { 0.0 };
+    let wide = deep + share * largest / 4.0;
+    let noisy: Vec<f64> = values
+        .iter()
+        .map(|&v| if v.is_finite() { v + wide * rng.normal() + roundoff * v.abs() * rng.normal() } else { v })
+        .collect();
+    Tensor::from_f64(tensor.dtype(), tensor.dims(), &noisy)
+}
