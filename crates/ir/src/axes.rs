@@ -51,17 +51,20 @@ pub struct Index {
     pub terms: Vec<(usize, Dim)>,
     /// Added to the terms.
     pub offset: Dim,
+    /// The op takes any slice that covers the positions it needs, also where they are not all
+    /// positions of the slice: a window that slides, a slice with steps.
+    pub window: bool,
 }
 
 impl Index {
     /// The position along the axis itself.
     pub fn axis(axis: usize) -> Index {
-        Index { terms: vec![(axis, Dim::from(1))], offset: Dim::from(0) }
+        Index { terms: vec![(axis, Dim::from(1))], ..Index::default() }
     }
 
     /// The same position at every point, as for a broadcast dim.
     pub fn fixed(offset: i64) -> Index {
-        Index { terms: Vec::new(), offset: Dim::from(offset) }
+        Index { offset: Dim::from(offset), ..Index::default() }
     }
 
     /// The index with `coefficient * axis` added.
@@ -74,6 +77,11 @@ impl Index {
     pub fn shifted(mut self, offset: &Dim) -> Index {
         self.offset = &self.offset + offset;
         self
+    }
+
+    /// Whether the index moves along the axis.
+    pub fn touches(&self, axis: usize) -> bool {
+        self.terms.iter().any(|term| term.0 == axis)
     }
 
     /// First and last position, both included, while each axis stays within its range.
@@ -127,7 +135,8 @@ pub struct Part {
     pub name: Cow<'static, str>,
     /// The points of the axis.
     pub points: Range<i64>,
-    /// The slices needed, halo included; `None` for an absent input.
+    /// The slices needed, halo included; `None` for an absent input. A dim whose index does not
+    /// move along the axis is whole.
     pub inputs: Vec<Option<Vec<Window>>>,
     /// The slices written.
     pub outputs: Vec<Vec<Range<i64>>>,
@@ -250,19 +259,24 @@ impl AxisMap {
         (0..self.axes.len()).filter(|&axis| self.can_split(axis))
     }
 
-    /// Whether the op may be split along the axis. Parts of a parallel axis must be slices of
-    /// every output: the axis occurs in one dim and is the outermost there.
+    /// Whether the op may be split along the axis. Parts must be slices of every operand that the
+    /// axis touches: it is the outermost axis of one dim, or the op takes a window there. Every
+    /// output of a parallel axis is touched.
     pub fn can_split(&self, axis: usize) -> bool {
         if self.axes[axis].extent.as_const() == Some(1) {
+            return false;
+        }
+        let mut read = self.inputs.iter().flatten().flatten().filter(|i| i.touches(axis));
+        if !read.all(|i| i.window || self.is_outermost(i, axis)) {
             return false;
         }
         match self.axes[axis].kind {
             AxisKind::Opaque => false,
             AxisKind::Reduce(_) => !self.finishes,
             AxisKind::Parallel => self.outputs.iter().all(|dims| {
-                let mut with = dims.iter().filter(|i| i.terms.iter().any(|t| t.0 == axis));
+                let mut with = dims.iter().filter(|i| i.touches(axis));
                 match (with.next(), with.next()) {
-                    (Some(index), None) => self.is_outermost(index, axis),
+                    (Some(i), None) => self.is_outermost(i, axis) && i.offset == Dim::from(0),
                     _ => false,
                 }
             }),
@@ -280,7 +294,7 @@ impl AxisMap {
                 reach = reach + coefficient.clone() * (&self.axes[*other].extent - &Dim::from(1));
             }
         }
-        step == reach && index.offset == Dim::from(0)
+        step == reach
     }
 
     /// What the points `points` of `axis` read and write, for operands of these types. `None` when
@@ -314,14 +328,22 @@ impl AxisMap {
         for (operand, index) in self.inputs.iter().enumerate() {
             let (Some(index), Some(fact)) = (index, inputs[operand]) else { continue };
             let sizes = sizes(fact)?;
-            let windows = index.iter().zip(&sizes).map(|(i, &size)| window(i, &ranges, size));
+            let windows = index.iter().zip(&sizes).map(|(i, &size)| match i.touches(axis) {
+                true => window(i, &ranges, size),
+                false => Some(Window { range: 0..size, before: 0, after: 0 }),
+            });
             part.inputs[operand] = Some(windows.collect::<Option<Vec<Window>>>()?);
         }
         for (index, fact) in self.outputs.iter().zip(outputs) {
             let sizes = sizes(fact)?;
-            let written = index.iter().zip(&sizes).map(|(i, &size)| match i.span(&ranges) {
-                Some((low, high)) => Some(low.max(0)..(high + 1).min(size)),
-                None => (size == 0).then_some(0..0),
+            let written = index.iter().zip(&sizes).map(|(i, &size)| {
+                if !i.touches(axis) {
+                    return Some(0..size);
+                }
+                match i.span(&ranges) {
+                    Some((low, high)) => Some(low.max(0)..(high + 1).min(size)),
+                    None => (size == 0).then_some(0..0),
+                }
             });
             part.outputs.push(written.collect::<Option<Vec<Range<i64>>>>()?);
         }

@@ -78,7 +78,7 @@ pub(crate) fn products<T: Number>(
     let work = || {
         let mut a = vec![T::default(); BLOCK_M.min(m.next_multiple_of(ROWS)) * BLOCK_K.min(k)];
         let mut b = vec![T::default(); BLOCK_N.min(n.next_multiple_of(COLUMNS)) * BLOCK_K.min(k)];
-        let mut tile = vec![T::default(); BLOCK_M * BLOCK_N];
+        let mut tile = vec![T::default(); BLOCK_M.min(m.next_multiple_of(ROWS)) * BLOCK_N];
         loop {
             let task = next.fetch_add(1, Ordering::Relaxed);
             if task >= tasks {
@@ -87,7 +87,7 @@ pub(crate) fn products<T: Number>(
             let batch = task / (tall * wide);
             let (i0, j0) = (task / wide % tall * BLOCK_M, task % wide * BLOCK_N);
             let (rows, columns) = (BLOCK_M.min(m - i0), BLOCK_N.min(n - j0));
-            tile.fill(T::default());
+            tile[..rows.next_multiple_of(ROWS) * BLOCK_N].fill(T::default());
             for k0 in (0..k).step_by(BLOCK_K) {
                 let depth = BLOCK_K.min(k - k0);
                 for (p, panel) in a.chunks_mut(ROWS * depth).take(rows.div_ceil(ROWS)).enumerate() {

@@ -138,28 +138,45 @@ impl Graph {
         inputs: &[V],
         origin: Origin,
     ) -> Result<Vec<ValueId>, TypeError> {
-        let op = op.into();
         let inputs: Vec<Option<ValueId>> = inputs.iter().map(|&v| v.into()).collect();
+        self.insert(op.into(), inputs, origin, &[])
+    }
+
+    /// [`Graph::add`] with names for the outputs; a name in use gets a suffix.
+    pub fn add_named<V: Copy + Into<Option<ValueId>>>(
+        &mut self,
+        op: impl Into<Op>,
+        inputs: &[V],
+        origin: Origin,
+        names: &[Arc<str>],
+    ) -> Result<Vec<ValueId>, TypeError> {
+        let inputs: Vec<Option<ValueId>> = inputs.iter().map(|&v| v.into()).collect();
+        self.insert(op.into(), inputs, origin, names)
+    }
+
+    fn insert(
+        &mut self,
+        op: Op,
+        inputs: Vec<Option<ValueId>>,
+        origin: Origin,
+        names: &[Arc<str>],
+    ) -> Result<Vec<ValueId>, TypeError> {
         let facts = op.infer(&self.facts(&inputs))?;
         let id = NodeId(self.nodes.len() as u32);
         let base: Arc<str> = origin.last().cloned().unwrap_or_else(|| Arc::from(op.kind().name()));
         let mut outputs = Vec::with_capacity(facts.len());
         for (i, fact) in facts.into_iter().enumerate() {
-            outputs.push(self.add_value(&base, fact, Role::Activation, Some((id, i))));
+            let name = names.get(i).unwrap_or(&base);
+            outputs.push(self.add_value(name, fact, Role::Activation, Some((id, i))));
         }
         for (operand, value) in inputs.iter().enumerate() {
             if let Some(value) = value {
                 self.uses[value.0 as usize].push(Use { node: id, operand });
             }
         }
-        let node = Node {
-            op,
-            inputs,
-            outputs: outputs.clone(),
-            origin,
-            aliases: Vec::new(),
-            after: Vec::new(),
-        };
+        let aliases = Vec::new();
+        let after = Vec::new();
+        let node = Node { op, inputs, outputs: outputs.clone(), origin, aliases, after };
         self.nodes.push(Some(node));
         Ok(outputs)
     }
@@ -271,6 +288,10 @@ impl Graph {
     /// What is known about the node's outputs.
     pub fn output_facts(&self, node: NodeId) -> Vec<Fact> {
         self.node(node).outputs.iter().map(|&v| self.fact(v).clone()).collect()
+    }
+
+    fn output_names(&self, node: NodeId) -> Vec<Arc<str>> {
+        self.node(node).outputs.iter().map(|&v| self.value(v).name.clone()).collect()
     }
 
     /// Every node after those that it depends on, by insertion where there is a choice. Nodes on
@@ -453,11 +474,13 @@ impl Graph {
             let inputs: Vec<Option<ValueId>> =
                 node.inputs.iter().map(|v| v.and_then(|v| map.get(&v).copied())).collect();
             let new = NodeId(to.nodes.len() as u32);
-            let outputs = to.add(node.op.bind(value), &inputs, node.origin.clone())?;
-            for (old, new) in node.outputs.iter().zip(outputs) {
-                to.rename(new, &self.value(*old).name);
-                map.insert(*old, new);
-            }
+            let outputs = to.insert(
+                node.op.bind(value),
+                inputs,
+                node.origin.clone(),
+                &self.output_names(id),
+            )?;
+            map.extend(node.outputs.iter().copied().zip(outputs));
             for &(output, input) in &node.aliases {
                 to.add_alias(new, output, input);
             }
@@ -537,11 +560,9 @@ impl Graph {
             let inputs: Vec<Option<ValueId>> =
                 node.inputs.iter().map(|v| v.and_then(|v| map.get(&v).copied())).collect();
             let new = NodeId(to.nodes.len() as u32);
-            let outputs = to.add(node.op.clone(), &inputs, node.origin.clone())?;
-            for (old, new) in node.outputs.iter().zip(outputs) {
-                to.rename(new, &self.value(*old).name);
-                map.insert(*old, new);
-            }
+            let outputs =
+                to.insert(node.op.clone(), inputs, node.origin.clone(), &self.output_names(id))?;
+            map.extend(node.outputs.iter().copied().zip(outputs));
             for &(output, input) in &node.aliases {
                 to.add_alias(new, output, input);
             }

@@ -1,15 +1,46 @@
 //! The closed list of ops. Adding one is a file here and a line in `ops!`.
 
+mod arrange;
 mod binary;
+mod concat;
+mod conv;
+mod create;
+mod einsum;
 mod elements;
+mod gather;
 mod matmul;
+mod norm;
+mod opaque;
+mod pointwise;
+mod pool;
+mod reduce;
 mod reshape;
+mod resize;
+mod scatter;
+mod slice;
+mod softmax;
 mod types;
 mod unary;
+mod window;
 
+pub use arrange::{DepthOrder, DepthToSpace, Expand, SpaceToDepth, Tile, Transpose};
 pub use binary::Binary;
+pub use concat::{Concat, Split};
+pub use conv::{Conv, ConvTranspose};
+pub use create::{CumSum, Iota, OneHot, ShapeOf, TopK, Trilu};
+pub use einsum::Einsum;
+pub use gather::{Gather, GatherElements, GatherNd};
 pub use matmul::MatMul;
+pub use norm::{BatchNorm, GroupNorm, LayerNorm, Lrn};
+pub use opaque::Opaque;
+pub use pointwise::{Cast, Clip, Select};
+pub use pool::{Pool, PoolKind};
+pub use reduce::{ArgReduce, Reduce, ReduceKind};
 pub use reshape::Reshape;
+pub use resize::{Coordinates, Interpolation, Resize, Rounding};
+pub use scatter::{Scatter, ScatterElements, ScatterNd};
+pub use slice::{Pad, PadMode, Slice};
+pub use softmax::{Attention, Softmax};
 pub use unary::Unary;
 
 use crate::{AxisMap, Body, EvalError, Fact, Part, TypeError, Work};
@@ -180,10 +211,84 @@ ops! {
     Unary,
     /// One scalar function per pair of elements.
     Binary,
+    /// Limits every element to an interval.
+    Clip,
+    /// One of two operands, element by element.
+    Select,
+    /// Another element type.
+    Cast,
+    /// Combines elements along dims.
+    Reduce,
+    /// Position of the largest or smallest element.
+    ArgReduce,
     /// Matrix product.
     MatMul,
+    /// Sum of products in Einstein's notation.
+    Einsum,
+    /// Convolution.
+    Conv,
+    /// Transposed convolution.
+    ConvTranspose,
+    /// One number for every window.
+    Pool,
+    /// Normalisation with given statistics.
+    BatchNorm,
+    /// Normalisation over trailing dims.
+    LayerNorm,
+    /// Normalisation over groups of channels.
+    GroupNorm,
+    /// Local response normalisation.
+    Lrn,
+    /// Exponentials that sum to 1.
+    Softmax,
+    /// Scaled dot-product attention.
+    Attention,
     /// The same elements in the same order under another shape.
     Reshape,
+    /// Reordered dims.
+    Transpose,
+    /// Repeated dims of 1.
+    Expand,
+    /// Repeated tensor.
+    Tile,
+    /// Tensors joined along a dim.
+    Concat,
+    /// A tensor taken apart along a dim.
+    Split,
+    /// A box cut out.
+    Slice,
+    /// Positions added around.
+    Pad,
+    /// Slices at given positions.
+    Gather,
+    /// Elements at given positions.
+    GatherElements,
+    /// Slices at given coordinates.
+    GatherNd,
+    /// Elements written at given positions.
+    ScatterElements,
+    /// Slices written at given coordinates.
+    ScatterNd,
+    /// Another resolution.
+    Resize,
+    /// Channels spread over space.
+    DepthToSpace,
+    /// Space gathered into channels.
+    SpaceToDepth,
+    /// Evenly spaced numbers.
+    Iota,
+    /// The operand's dims.
+    ShapeOf,
+    /// A new dim with one position on.
+    OneHot,
+    /// A triangle of each matrix.
+    Trilu,
+    /// Running sums.
+    CumSum,
+    /// The best elements along a dim.
+    TopK,
+    /// Known to a foreign runtime alone.
+    Opaque,
 }
 
 impl Op {
@@ -282,4 +387,68 @@ pub(crate) fn results(
         all.push((t.dtype, dims));
     }
     Ok(all)
+}
+
+/// The elements at flat positions, as a tensor of one dim.
+pub(crate) fn elements_of(t: &Tensor, positions: &[usize]) -> Result<Tensor, EvalError> {
+    for &at in positions {
+        elements::wrap_index(at as i64, t.len(), 0)?;
+    }
+    elements::pick(t, &[positions.len() as i64], |out| positions.iter().copied().for_each(out))
+}
+
+/// Elements of the result of a convolution or matrix product at flat positions, without
+/// computing the others; `None` for other ops.
+pub(crate) fn sample(
+    op: &Op,
+    inputs: &Inputs<'_>,
+    positions: &[usize],
+) -> Result<Option<Tensor>, EvalError> {
+    let (dtype, dims) = match op {
+        Op::Conv(op) => results(op, inputs)?.swap_remove(0),
+        Op::ConvTranspose(op) => results(op, inputs)?.swap_remove(0),
+        Op::MatMul(op) => results(op, inputs)?.swap_remove(0),
+        _ => return Ok(None),
+    };
+    let count = dims.iter().product::<i64>() as usize;
+    for &at in positions {
+        elements::wrap_index(at as i64, count, 0)?;
+    }
+    let (a, b) = (inputs.tensor(0)?, inputs.tensor(1)?);
+    let float = dtype.is_float();
+    let (fa, fb) = if float { (a.to_f64(), b.to_f64()) } else { (Vec::new(), Vec::new()) };
+    let (ia, ib) = if float { (Vec::new(), Vec::new()) } else { (a.to_i64(), b.to_i64()) };
+    let mut floats: Vec<f64> = Vec::new();
+    let mut integers: Vec<i64> = Vec::new();
+    match op {
+        Op::MatMul(op) => {
+            let plan = matmul::Plan::new(*op, a.dims(), b.dims(), &dims);
+            for &at in positions {
+                match float {
+                    true => floats.push(plan.at::<f64, f64>(&fa, &fb, at)),
+                    false => integers.push(plan.at::<i64, i64>(&ia, &ib, at)),
+                }
+            }
+        }
+        _ => {
+            let taps = match op {
+                Op::Conv(op) => conv::Taps::of_conv(op, a, b, &dims)?,
+                Op::ConvTranspose(op) => conv::Taps::of_transpose(op, a, b, &dims)?,
+                _ => return Ok(None),
+            };
+            let bias = inputs.optional(2)?;
+            let (fc, ic) = (bias.map(Tensor::to_f64), bias.map(Tensor::to_i64));
+            for &at in positions {
+                match float {
+                    true => floats.push(taps.at::<f64, f64>(&fa, &fb, fc.as_deref(), at)),
+                    false => integers.push(taps.at::<i64, i64>(&ia, &ib, ic.as_deref(), at)),
+                }
+            }
+        }
+    }
+    let dims = [positions.len() as i64];
+    Ok(Some(match float {
+        true => Tensor::from_f64(dtype, &dims, &floats),
+        false => Tensor::from_i64(dtype, &dims, &integers),
+    }))
 }

@@ -1,0 +1,1 @@
+//! Graph to graph, same meaning: rules, patches, driver, simplification.

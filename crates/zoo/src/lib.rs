@@ -1,0 +1,1 @@
+//! Model architectures built in Rust with seeded weights, written as ONNX.
