@@ -481,7 +481,11 @@ impl Body for Block<'_> {
                     }
                     args.ahead = next.wrapping_add(t * lines * 16);
                     args.ahead_lines = lines;
-                    let tile = of.tiles.rows(rows);
+                    let tile = if args.w_step == cols {
+                        of.tiles.rows(rows)
+                    } else {
+                        of.tiles.rows_strided(rows)
+                    };
                     run_tile::<S>(tile, &mut args, rows, cols, &target, &of.epilogue, phase);
                 }
             }

@@ -69,9 +69,20 @@ impl TileArgs {
 /// The processor has the set it was made for, and the arguments point at valid memory.
 pub(crate) type TileFn = unsafe fn(&TileArgs);
 
-struct Tile<'a, const MR: usize, const NV: usize, const AHEAD: usize>(&'a TileArgs);
+/// `AHEAD`: distance in elements at which the right factor is asked for, 0 for not at all. `PACKED`: its
+/// columns follow each other, whatever `w_step` says. `RUN`: elements of a run, 0 for what `run` says.
+struct Tile<
+    'a,
+    const MR: usize,
+    const NV: usize,
+    const AHEAD: usize,
+    const PACKED: bool,
+    const RUN: usize,
+>(&'a TileArgs);
 
-impl<const MR: usize, const NV: usize, const AHEAD: usize> Body for Tile<'_, MR, NV, AHEAD> {
+impl<const MR: usize, const NV: usize, const AHEAD: usize, const PACKED: bool, const RUN: usize>
+    Body for Tile<'_, MR, NV, AHEAD, PACKED, RUN>
+{
     type Out = ();
 
     #[inline(always)]
@@ -96,12 +107,31 @@ impl<const MR: usize, const NV: usize, const AHEAD: usize> Body for Tile<'_, MR,
             S::prefetch(p.ahead.wrapping_add(16 * i));
         }
         let mut w = p.w;
-        let (run, w_step) = (p.run, p.w_step);
+        let run = if RUN > 0 { RUN } else { p.run };
+        let w_step = if PACKED { NV * LANES } else { p.w_step };
         for s in 0..p.segments {
             let offset = *p.offsets.add(s);
             let mut a = [std::ptr::null::<f32>(); MR];
             for m in 0..MR {
                 a[m] = p.a[m].offset(offset);
+            }
+            if MR == 4 && NV == 3 && PACKED {
+                let mut sums = [[S::zero(); 3]; 4];
+                let mut rows = [std::ptr::null::<f32>(); 4];
+                for m in 0..MR.min(4) {
+                    rows[m] = a[m];
+                    for v in 0..NV.min(3) {
+                        sums[m][v] = acc[m][v];
+                    }
+                }
+                let sums = S::run_4x24(sums, rows, w, run);
+                for m in 0..MR.min(4) {
+                    for v in 0..NV.min(3) {
+                        acc[m][v] = sums[m][v];
+                    }
+                }
+                w = w.add(run * w_step);
+                continue;
             }
             for k in 0..run {
                 if AHEAD > 0 {
@@ -215,8 +245,17 @@ impl<const NV: usize> Body for Row<'_, NV> {
     }
 }
 
-unsafe fn tile<S: Simd, const MR: usize, const NV: usize, const AHEAD: usize>(p: &TileArgs) {
-    S::enter(Tile::<MR, NV, AHEAD>(p))
+unsafe fn tile<
+    S: Simd,
+    const MR: usize,
+    const NV: usize,
+    const AHEAD: usize,
+    const PACKED: bool,
+    const RUN: usize,
+>(
+    p: &TileArgs,
+) {
+    S::enter(Tile::<MR, NV, AHEAD, PACKED, RUN>(p))
 }
 
 unsafe fn row<S: Simd, const NV: usize>(p: &TileArgs) {
@@ -226,70 +265,56 @@ unsafe fn row<S: Simd, const NV: usize>(p: &TileArgs) {
 /// The tiles of one width, by number of rows less one.
 #[derive(Clone, Copy)]
 pub(crate) struct Tiles {
-    by_rows: [TileFn; MAX_ROWS],
+    packed: [TileFn; MAX_ROWS],
     /// Asks for weights 2 KiB ahead.
     ahead: [TileFn; MAX_ROWS],
+    /// Right factors that lie in rows.
+    strided: [TileFn; MAX_ROWS],
+    /// Runs of eight elements.
+    eights: [TileFn; MAX_ROWS],
     /// Vectors of columns.
     pub(crate) vectors: usize,
+}
+
+/// The tiles of 1 to 6 rows; where fewer fit, the tallest stands for the rest, which nobody asks for.
+macro_rules! tall {
+    ($one:expr, $nv:literal, $ahead:literal, $packed:literal, $run:literal, $($rows:literal)*) => {
+        [$one, $(tile::<S, $rows, $nv, $ahead, $packed, $run>),*]
+    };
 }
 
 impl Tiles {
     /// The tiles of `vectors` (1 to 4) vectors of columns.
     pub(crate) fn of<S: Simd>(vectors: usize) -> Tiles {
-        let (by_rows, ahead): ([TileFn; 6], [TileFn; 6]) = match vectors {
-            1 => {
-                let t: [TileFn; 6] = [
-                    row::<S, 1>,
-                    tile::<S, 2, 1, 0>,
-                    tile::<S, 3, 1, 0>,
-                    tile::<S, 4, 1, 0>,
-                    tile::<S, 5, 1, 0>,
-                    tile::<S, 6, 1, 0>,
-                ];
-                (t, t)
-            }
-            2 => (
-                [
-                    row::<S, 2>,
-                    tile::<S, 2, 2, 0>,
-                    tile::<S, 3, 2, 0>,
-                    tile::<S, 4, 2, 0>,
-                    tile::<S, 5, 2, 0>,
-                    tile::<S, 6, 2, 0>,
-                ],
-                [
-                    tile::<S, 1, 2, 512>,
-                    tile::<S, 2, 2, 512>,
-                    tile::<S, 3, 2, 512>,
-                    tile::<S, 4, 2, 512>,
-                    tile::<S, 5, 2, 512>,
-                    tile::<S, 6, 2, 512>,
-                ],
-            ),
-            3 => {
-                let t: [TileFn; 6] = [
-                    row::<S, 3>,
-                    tile::<S, 2, 3, 0>,
-                    tile::<S, 3, 3, 0>,
-                    tile::<S, 4, 3, 0>,
-                    tile::<S, 4, 3, 0>,
-                    tile::<S, 4, 3, 0>,
-                ];
-                (t, t)
-            }
-            _ => {
-                let t: [TileFn; 6] = [
-                    row::<S, 4>,
-                    tile::<S, 2, 4, 0>,
-                    tile::<S, 3, 4, 0>,
-                    tile::<S, 3, 4, 0>,
-                    tile::<S, 3, 4, 0>,
-                    tile::<S, 3, 4, 0>,
-                ];
-                (t, t)
-            }
+        let one: TileFn = match vectors {
+            1 => row::<S, 1>,
+            2 => row::<S, 2>,
+            3 => row::<S, 3>,
+            _ => row::<S, 4>,
         };
-        Tiles { by_rows, ahead, vectors: vectors.clamp(1, 4) }
+        let packed: [TileFn; 6] = match vectors {
+            1 => tall!(one, 1, 0, true, 0, 2 3 4 5 6),
+            2 => tall!(one, 2, 0, true, 0, 2 3 4 5 6),
+            3 => tall!(one, 3, 0, true, 0, 2 3 4 4 4),
+            _ => tall!(one, 4, 0, true, 0, 2 3 3 3 3),
+        };
+        let strided: [TileFn; 6] = match vectors {
+            1 => tall!(one, 1, 0, false, 0, 2 3 4 5 6),
+            2 => tall!(one, 2, 0, false, 0, 2 3 4 5 6),
+            3 => tall!(one, 3, 0, false, 0, 2 3 4 4 4),
+            _ => tall!(one, 4, 0, false, 0, 2 3 3 3 3),
+        };
+        let eights: [TileFn; 6] = match vectors {
+            1 => tall!(one, 1, 0, true, 8, 2 3 4 5 6),
+            2 => tall!(one, 2, 0, true, 8, 2 3 4 5 6),
+            3 => tall!(one, 3, 0, true, 8, 2 3 4 4 4),
+            _ => tall!(one, 4, 0, true, 8, 2 3 3 3 3),
+        };
+        let ahead: [TileFn; 6] = match vectors {
+            2 => tall!(one, 2, 512, true, 0, 2 3 4 5 6),
+            _ => packed,
+        };
+        Tiles { packed, ahead, strided, eights, vectors: vectors.clamp(1, 4) }
     }
 
     /// Most rows that keep sums and operands in sixteen registers.
@@ -302,14 +327,24 @@ impl Tiles {
         self.vectors * LANES
     }
 
-    /// The tile of `rows` rows, at most [`Tiles::max_rows`].
+    /// The tile of `rows` rows, at most [`Tiles::max_rows`], for a packed right factor.
     pub(crate) fn rows(&self, rows: usize) -> TileFn {
-        self.by_rows[rows - 1]
+        self.packed[rows - 1]
     }
 
-    /// As [`Tiles::rows`], asking for the weights ahead where there is such a tile.
+    /// As [`Tiles::rows`], asking for the right factor ahead where there is such a tile.
     pub(crate) fn rows_ahead(&self, rows: usize) -> TileFn {
         self.ahead[rows - 1]
+    }
+
+    /// As [`Tiles::rows`], for runs of eight elements.
+    pub(crate) fn rows_eights(&self, rows: usize) -> TileFn {
+        self.eights[rows - 1]
+    }
+
+    /// As [`Tiles::rows`], for a right factor that lies in rows `w_step` apart.
+    pub(crate) fn rows_strided(&self, rows: usize) -> TileFn {
+        self.strided[rows - 1]
     }
 }
 

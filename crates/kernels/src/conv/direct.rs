@@ -305,7 +305,7 @@ impl Body for Block<'_> {
                     }
                 }
                 let phase = Phase { first: true, last: true };
-                let tile = tiles.rows(rows);
+                let tile = if of.run == LANES { tiles.rows_eights(rows) } else { tiles.rows(rows) };
                 run_tile::<S>(tile, &mut args, rows, cols, &target, &of.common.epilogue, phase);
             }
         }

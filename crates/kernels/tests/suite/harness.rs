@@ -74,8 +74,20 @@ pub struct Buffer {
 
 impl Buffer {
     pub fn new(len: usize) -> Buffer {
-        let memory = vec![GUARD; len + 2 * ZONE + 64];
-        let start = ZONE + (64 - (memory.as_ptr() as usize + ZONE) % 64) % 64;
+        // Large buffers lie on large pages, as the arena of a session does.
+        let align = if len >= 1 << 19 { 1 << 21 } else { 64 };
+        let mut memory = Vec::with_capacity(len + 2 * ZONE + align);
+        #[cfg(target_os = "linux")]
+        if align > 64 {
+            let first = (memory.as_ptr() as usize).next_multiple_of(4096);
+            // SAFETY: the range lies inside the allocation, and the advice changes no contents.
+            unsafe {
+                libc::madvise(first as *mut libc::c_void, len + align - 4096, libc::MADV_HUGEPAGE)
+            };
+        }
+        memory.resize(len + 2 * ZONE + align, GUARD);
+        let start = (memory.as_ptr() as usize + ZONE).next_multiple_of(align);
+        let start = start - memory.as_ptr() as usize;
         let mut buffer = Buffer { memory, start, len };
         // A signalling pattern: whoever uses it gets NaN.
         let garbage = 0x7fc0_dead_u32.to_le_bytes();
