@@ -1,12 +1,14 @@
 //! What a deployed program needs: plan, kernel and device traits, thread pool, arena, session,
 //! trace. Knows no graph and takes no decision.
-#![allow(unsafe_code)] // pointers into the arena, and the thread pool
+#![allow(unsafe_code)] // pointers into the arena, mapped files, and the thread pool
 
 mod arena;
 mod kernel;
 mod map;
 mod plan;
+mod pool;
 mod session;
+mod threads;
 mod trace;
 
 pub use arena::{ALIGNMENT, Arena};
@@ -15,5 +17,7 @@ pub use kernel::{
 };
 pub use map::map_file;
 pub use plan::{Action, Buffer, BufferId, KernelSource, Place, Plan, Port, RunStep, Step};
+pub use pool::{PoolOptions, ThreadPool};
 pub use session::{Constant, Program, Rebuild, Session, SessionError};
+pub use threads::{AvailableThreads, ThreadLimit, available_threads};
 pub use trace::{Span, Trace};
