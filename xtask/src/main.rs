@@ -14,7 +14,10 @@ fn main() -> ExitCode {
         ["proto"] => proto::generate(&root, false),
         #[cfg(feature = "proto")]
         ["proto", "--check"] => proto::generate(&root, true),
-        _ => Err(format!("usage: cargo xtask tidy | test | proto [--check]; root {}", root.display())),
+        _ => Err(format!(
+            "usage: cargo xtask tidy | test | proto [--check]; root {}",
+            root.display()
+        )),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

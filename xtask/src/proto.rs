@@ -5,7 +5,8 @@ use std::{fs, path::Path};
 /// Writes the generated code, or with `check` fails when it is not current.
 pub fn generate(root: &Path, check: bool) -> Result<(), String> {
     let schema = root.join("crates/onnx/proto");
-    let files = protox::compile([schema.join("onnx.proto")], [&schema]).map_err(|e| e.to_string())?;
+    let files =
+        protox::compile([schema.join("onnx.proto")], [&schema]).map_err(|e| e.to_string())?;
     let out = root.join("target/proto");
     fs::create_dir_all(&out).map_err(|e| e.to_string())?;
     prost_build::Config::new()

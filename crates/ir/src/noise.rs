@@ -88,7 +88,13 @@ fn with_noise(tensor: &Tensor, terms: u64, share: f64, rng: &mut Rng) -> Tensor 
     let wide = deep + share * largest / 4.0;
     let noisy: Vec<f64> = values
         .iter()
-        .map(|&v| if v.is_finite() { v + wide * rng.normal() + roundoff * v.abs() * rng.normal() } else { v })
+        .map(|&v| {
+            if v.is_finite() {
+                v + wide * rng.normal() + roundoff * v.abs() * rng.normal()
+            } else {
+                v
+            }
+        })
         .collect();
     Tensor::from_f64(tensor.dtype(), tensor.dims(), &noisy)
 }

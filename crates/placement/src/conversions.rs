@@ -16,7 +16,12 @@ pub struct MeasuredConversions<'a> {
 
 impl MeasuredConversions<'_> {
     /// The backend that converts between these formats: the first that has a kernel for it.
-    pub fn converter(registry: &Registry, dims: &[i64], from: &Format, to: &Format) -> Option<Arc<dyn Backend>> {
+    pub fn converter(
+        registry: &Registry,
+        dims: &[i64],
+        from: &Format,
+        to: &Format,
+    ) -> Option<Arc<dyn Backend>> {
         registry.iter().find(|b| b.convert(dims, from, to).is_some()).cloned()
     }
 
@@ -29,21 +34,40 @@ impl MeasuredConversions<'_> {
         ))
     }
 
-    fn trial(&self, backend: &Arc<dyn Backend>, dims: &[i64], from: &Format, to: &Format) -> Record {
+    fn trial(
+        &self,
+        backend: &Arc<dyn Backend>,
+        dims: &[i64],
+        from: &Format,
+        to: &Format,
+    ) -> Record {
         match self.try_trial(backend, dims, from, to) {
             Ok(record) => record,
             Err(why) => Record::Refused(why),
         }
     }
 
-    fn try_trial(&self, backend: &Arc<dyn Backend>, dims: &[i64], from: &Format, to: &Format) -> Result<Record, String> {
+    fn try_trial(
+        &self,
+        backend: &Arc<dyn Backend>,
+        dims: &[i64],
+        from: &Format,
+        to: &Format,
+    ) -> Result<Record, String> {
         let p = self.pricing;
-        let bound = backend.convert(dims, from, to).ok_or("it does not convert between these formats")?;
+        let bound =
+            backend.convert(dims, from, to).ok_or("it does not convert between these formats")?;
         let mut rng = Rng::new(dims.iter().sum::<i64>().unsigned_abs());
         let content = Tensor::generate(from.dtype, dims, |_| rng.below(255) as f64 - 127.0);
         let outputs = [(dims.to_vec(), to.clone())];
-        let trial = Trial::new(&bound, &[(content.clone(), from.clone())], &outputs, p.setting.threads, p.last_level_cache)
-            .map_err(|e| e.0)?;
+        let trial = Trial::new(
+            &bound,
+            &[(content.clone(), from.clone())],
+            &outputs,
+            p.setting.threads,
+            p.last_level_cache,
+        )
+        .map_err(|e| e.0)?;
         let mut open = p.bench.open(backend.name(), trial).map_err(|e| e.0)?;
         if open.results().map_err(|e| e.0)? != [content] {
             return Err("it does not keep the elements".to_owned());
@@ -61,9 +85,16 @@ impl MeasuredConversions<'_> {
             max_samples: 15,
             ..Protocol::default()
         };
-        let verdict = race(&mut [Contestant { sample: Box::new(Closure(sample)) }], &protocol, None, p.cancel);
+        let verdict = race(
+            &mut [Contestant { sample: Box::new(Closure(sample)) }],
+            &protocol,
+            None,
+            p.cancel,
+        );
         match verdict.into_iter().next() {
-            Some(Verdict::Measured(measurement)) => Ok(Record::Measured { measurement, error_share: 0.0, workspace: 0 }),
+            Some(Verdict::Measured(measurement)) => {
+                Ok(Record::Measured { measurement, error_share: 0.0, workspace: 0 })
+            }
             Some(Verdict::Failed(why)) => Err(why.0),
             None => Err("there was nothing to time".to_owned()),
         }
@@ -73,10 +104,14 @@ impl MeasuredConversions<'_> {
 impl ConversionPrices for MeasuredConversions<'_> {
     fn known(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Option<Price>, PlaceError> {
         match Self::converter(self.registry, dims, from, to) {
-            None => Ok(Some(Price::Refused("no backend converts between these formats".to_owned()))),
-            Some(backend) => {
-                Ok(self.pricing.database.get(&self.key(&*backend, dims, from, to))?.map(Price::from))
+            None => {
+                Ok(Some(Price::Refused("no backend converts between these formats".to_owned())))
             }
+            Some(backend) => Ok(self
+                .pricing
+                .database
+                .get(&self.key(&*backend, dims, from, to))?
+                .map(Price::from)),
         }
     }
 

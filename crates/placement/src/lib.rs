@@ -5,8 +5,8 @@
 //! single backend is kept beside it, so that whoever measures whole plans can fall back to it.
 
 mod conversions;
-mod offers;
 mod observed;
+mod offers;
 mod place;
 mod pricing;
 mod problem;
@@ -17,7 +17,8 @@ pub use conversions::MeasuredConversions;
 pub use observed::Observed;
 pub use offers::{Form, Offer, Offers, gather, gather_whole};
 pub use place::{
-    ConversionPrices, PlaceError, Placed, PlacedConversion, PlacedRegion, Placements, RunnerUp, place,
+    ConversionPrices, PlaceError, Placed, PlacedConversion, PlacedRegion, Placements, RunnerUp,
+    place,
 };
 pub use pricing::{Effort, Price, Pricing, price};
 pub use problem::{Choice, Conversion, Cover, FormatId, Problem, ProblemError, Tensor};

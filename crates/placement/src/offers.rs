@@ -85,7 +85,9 @@ pub fn gather(graph: &Graph, registry: &Registry, setting: &Setting) -> Result<O
                 continue;
             }
             let found = backend.propose(graph, node, setting);
-            offers.declined.extend(found.declined.into_iter().map(|d| (backend.name().to_owned(), d)));
+            offers
+                .declined
+                .extend(found.declined.into_iter().map(|d| (backend.name().to_owned(), d)));
             for candidate in found.candidates {
                 if !setting.policy.admits(candidate.numerics) {
                     continue;
@@ -95,12 +97,18 @@ pub fn gather(graph: &Graph, registry: &Registry, setting: &Setting) -> Result<O
                     .or_insert_with(|| Arc::from(graph.canonical(&candidate.region.nodes)))
                     .clone();
                 let key = key(&canonical, &candidate, &**backend, setting);
-                offers.all.push(Offer { candidate, form: Form::Kernel(backend.clone()), canonical, key });
+                offers.all.push(Offer {
+                    candidate,
+                    form: Form::Kernel(backend.clone()),
+                    canonical,
+                    key,
+                });
             }
         }
         if offers.all[before..].iter().all(|o| o.candidate.region.nodes.len() > 1) {
             let covered_later = offers.declined.iter().filter(|(_, d)| d.node == node);
-            let reasons = covered_later.map(|(backend, d)| format!("{backend}: {}", d.why)).collect();
+            let reasons =
+                covered_later.map(|(backend, d)| format!("{backend}: {}", d.why)).collect();
             return Err(PlaceError::Uncovered {
                 node: graph.node(node).origin.join(", "),
                 op: graph.node(node).op.kind().name().to_owned(),
@@ -159,7 +167,12 @@ fn view(graph: &Graph, node: NodeId) -> Option<Offer> {
         numerics: Numerics::Exact,
         guess_ns: Some(0.0),
     };
-    Some(Offer { candidate, form: Form::View, canonical: Arc::from("view"), key: Key(String::new()) })
+    Some(Offer {
+        candidate,
+        form: Form::View,
+        canonical: Arc::from("view"),
+        key: Key(String::new()),
+    })
 }
 
 /// Whether a format may lie on an edge between regions.

@@ -1,8 +1,8 @@
 //! From prices to placements: the exact cover, and every single backend for comparison.
 
 use crate::{
-    Choice, Effort, Form, FormatId, Limits, Offer, Offers, Price, Pricing, Problem, ProblemError, Tensor, TrialError,
-    gather, offers::is_edge_format, price, sweep,
+    Choice, Effort, Form, FormatId, Limits, Offer, Offers, Price, Pricing, Problem, ProblemError,
+    Tensor, TrialError, gather, offers::is_edge_format, price, sweep,
 };
 use bricolage_backend::{BackendKind, Declined, Numerics, Region, Registry};
 use bricolage_ir::{EvalError, Graph, NodeId, TypeError, ValueId};
@@ -130,7 +130,8 @@ pub struct Placed {
 impl Placed {
     /// The numerics classes of the kernels, each once, the mildest first.
     pub fn numerics(&self) -> Vec<Numerics> {
-        let all: BTreeSet<Numerics> = self.regions.iter().map(|r| r.offer.candidate.numerics).collect();
+        let all: BTreeSet<Numerics> =
+            self.regions.iter().map(|r| r.offer.candidate.numerics).collect();
         all.into_iter().collect()
     }
 
@@ -181,7 +182,9 @@ pub fn place(
             Form::View => true,
         };
         // A backend that does not cover the graph is no incumbent.
-        if let Ok(placed) = cover(p.graph, &offers, &prices, conversions, &alone, &format!("{name} alone")) {
+        if let Ok(placed) =
+            cover(p.graph, &offers, &prices, conversions, &alone, &format!("{name} alone"))
+        {
             all.push(placed);
         }
     }
@@ -275,10 +278,13 @@ fn cover(
 
 fn runner_up(offers: &Offers, prices: &[Price], chosen: usize) -> Option<RunnerUp> {
     let nodes = &offers.all[chosen].candidate.region.nodes;
-    let others = offers.all.iter().zip(prices).enumerate().filter_map(|(i, (offer, price))| match price {
-        Price::Measured(m) if i != chosen && offer.candidate.region.nodes == *nodes => Some((offer, m.median_ns)),
-        _ => None,
-    });
+    let others =
+        offers.all.iter().zip(prices).enumerate().filter_map(|(i, (offer, price))| match price {
+            Price::Measured(m) if i != chosen && offer.candidate.region.nodes == *nodes => {
+                Some((offer, m.median_ns))
+            }
+            _ => None,
+        });
     others.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, median_ns)| RunnerUp {
         backend: offer.backend().to_owned(),
         candidate: offer.candidate.to_string(),
@@ -298,7 +304,8 @@ struct Table {
 
 impl Table {
     fn new(graph: &Graph, offers: &Offers) -> Table {
-        let index_of: HashMap<NodeId, usize> = offers.order.iter().enumerate().map(|(i, &n)| (n, i)).collect();
+        let index_of: HashMap<NodeId, usize> =
+            offers.order.iter().enumerate().map(|(i, &n)| (n, i)).collect();
         let mut table = Table {
             problem: Problem { nodes: offers.order.len(), ..Problem::default() },
             values: Vec::new(),
@@ -311,7 +318,8 @@ impl Table {
         for value in graph.inputs.iter().copied().chain(produced) {
             let Type::Tensor(t) = &graph.fact(value).ty else { continue };
             let producer = graph.producer(value).map(|n| table.index_of[&n]);
-            let mut consumers: Vec<usize> = graph.uses(value).iter().map(|u| table.index_of[&u.node]).collect();
+            let mut consumers: Vec<usize> =
+                graph.uses(value).iter().map(|u| table.index_of[&u.node]).collect();
             consumers.sort_unstable();
             consumers.dedup();
             table.tensor_of.insert(value, table.values.len());
@@ -351,7 +359,8 @@ impl Table {
     /// Adds an offer; false when a format of it cannot lie between regions.
     fn push(&mut self, offer: &Offer, cost: f64) -> bool {
         let c = &offer.candidate;
-        let reads: Option<Vec<_>> = c.region.inputs.iter().zip(&c.inputs).map(|(&v, f)| self.format(v, f)).collect();
+        let reads: Option<Vec<_>> =
+            c.region.inputs.iter().zip(&c.inputs).map(|(&v, f)| self.format(v, f)).collect();
         let writes: Option<Vec<_>> =
             c.region.outputs.iter().zip(&c.outputs).map(|(&v, f)| self.format(v, f)).collect();
         let (Some(reads), Some(writes)) = (reads, writes) else { return false };

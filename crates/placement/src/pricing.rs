@@ -3,7 +3,9 @@
 use crate::{Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError};
 use bricolage_backend::Setting;
 use bricolage_ir::{Error, Graph, Tolerance, evaluate_noisy};
-use bricolage_measure::{Contestant, Database, Measurement, Protocol, Record, Sample, SampleError, Verdict, race};
+use bricolage_measure::{
+    Contestant, Database, Measurement, Protocol, Record, Sample, SampleError, Verdict, race,
+};
 use bricolage_runtime::{Cancel, Dims};
 use bricolage_tensor::{Datum, Tensor};
 use std::{
@@ -192,7 +194,9 @@ fn measure_group(p: &Pricing<'_>, offers: &[&Offer]) -> Vec<Option<Record>> {
     };
     for ((i, _, error_share, workspace), verdict) in open.into_iter().zip(verdicts) {
         records[i] = match verdict {
-            Verdict::Measured(measurement) => Some(Record::Measured { measurement, error_share, workspace }),
+            Verdict::Measured(measurement) => {
+                Some(Record::Measured { measurement, error_share, workspace })
+            }
             Verdict::Failed(_) if p.cancel.is_cancelled() => None,
             Verdict::Failed(why) => Some(Record::Refused(why.0)),
         };
@@ -223,7 +227,8 @@ fn admit<'a>(
     let mut inputs = Vec::new();
     for (&v, format) in candidate.region.inputs.iter().zip(&candidate.inputs) {
         let content = p.observed.get(v).map_err(|e| TrialError(e.to_string()))?;
-        let content = content.ok_or_else(|| TrialError("an input has no reference content".to_owned()))?;
+        let content =
+            content.ok_or_else(|| TrialError("an input has no reference content".to_owned()))?;
         inputs.push((content.clone(), format.clone()));
     }
     let outputs: Vec<_> = expected
@@ -234,10 +239,8 @@ fn admit<'a>(
         .collect();
     let input_dims: Vec<Vec<i64>> = inputs.iter().map(|(t, _)| t.dims().to_vec()).collect();
     let output_dims: Vec<Vec<i64>> = outputs.iter().map(|(d, _)| d.clone()).collect();
-    let needs = bound.kernel.needs(
-        &Dims { inputs: &input_dims, outputs: &output_dims },
-        p.setting.threads,
-    );
+    let needs =
+        bound.kernel.needs(&Dims { inputs: &input_dims, outputs: &output_dims }, p.setting.threads);
     let trial = Trial::new(&bound, &inputs, &outputs, p.setting.threads, p.last_level_cache)?;
     let mut open = p.bench.open(backend.name(), trial)?;
     let first = open.results()?;
@@ -247,12 +250,17 @@ fn admit<'a>(
         let error = Error::between(reference, found);
         let this = error.share_of(&allowed);
         if this.is_nan() || this > 1.0 {
-            return Err(TrialError(format!("its result is wrong: {error}, allowed {:.3e}", allowed.max_abs)));
+            return Err(TrialError(format!(
+                "its result is wrong: {error}, allowed {:.3e}",
+                allowed.max_abs
+            )));
         }
         share = share.max(this);
     }
     if needs.deterministic && open.results()? != first {
-        return Err(TrialError("two runs on equal inputs differ, though it is declared deterministic".to_owned()));
+        return Err(TrialError(
+            "two runs on equal inputs differ, though it is declared deterministic".to_owned(),
+        ));
     }
     Ok((open, share, needs.workspace))
 }

@@ -3,8 +3,8 @@
 use bricolage_backend::{Bound, Packed};
 use bricolage_measure::{Sample, SampleError};
 use bricolage_runtime::{
-    ALIGNMENT, Action, Buffer, BufferId, Dims, KernelSource, Place, Plan, Pool, Program, Queue, Rebuild, RunStep,
-    Session, Step,
+    ALIGNMENT, Action, Buffer, BufferId, Dims, KernelSource, Place, Plan, Pool, Program, Queue,
+    Rebuild, RunStep, Session, Step,
 };
 use bricolage_tensor::{DType, Format, Layout, Storage, Tensor};
 use std::{
@@ -51,7 +51,11 @@ pub trait OpenTrial: Sample {
 /// Opens trials: in this process, or in a worker process for kernels that may crash or hang.
 pub trait Bench {
     /// Opens `trial` for kernels of the backend with this name.
-    fn open<'a>(&'a self, backend: &str, trial: Trial) -> Result<Box<dyn OpenTrial + 'a>, TrialError>;
+    fn open<'a>(
+        &'a self,
+        backend: &str,
+        trial: Trial,
+    ) -> Result<Box<dyn OpenTrial + 'a>, TrialError>;
 }
 
 impl Trial {
@@ -91,9 +95,12 @@ impl Trial {
         for (dims, format) in outputs {
             results.push(arena_buffer(&mut plan, dims, format)?.0);
         }
-        let dims = |ids: &[BufferId]| -> Vec<Vec<i64>> { ids.iter().map(|&b| plan.buffer(b).dims.clone()).collect() };
+        let dims = |ids: &[BufferId]| -> Vec<Vec<i64>> {
+            ids.iter().map(|&b| plan.buffer(b).dims.clone()).collect()
+        };
         let (input_dims, output_dims) = (dims(&read), dims(&results));
-        let needs = bound.kernel.needs(&Dims { inputs: &input_dims, outputs: &output_dims }, threads);
+        let needs =
+            bound.kernel.needs(&Dims { inputs: &input_dims, outputs: &output_dims }, threads);
         let workspace = plan.arena;
         plan.arena += needs.workspace.next_multiple_of(ALIGNMENT) + RED_ZONE;
 
@@ -104,8 +111,10 @@ impl Trial {
             _ => (2 * last_level_cache).min(ROTATE_BYTES).div_ceil(once).clamp(1, ROTATE_COPIES),
         };
         for copy in 0..copies {
-            let constants: Vec<BufferId> = bound.constants.iter().map(|p| constant_buffer(&mut plan, p)).collect();
-            let built_in: Vec<BufferId> = bound.built_in.iter().map(|p| constant_buffer(&mut plan, p)).collect();
+            let constants: Vec<BufferId> =
+                bound.constants.iter().map(|p| constant_buffer(&mut plan, p)).collect();
+            let built_in: Vec<BufferId> =
+                bound.built_in.iter().map(|p| constant_buffer(&mut plan, p)).collect();
             if copy == 0 || !built_in.is_empty() {
                 plan.kernels.push(KernelSource { recipe: bound.kernel.recipe(), built_in });
             }
@@ -136,7 +145,11 @@ impl Trial {
     }
 }
 
-fn arena_buffer(plan: &mut Plan, dims: &[i64], format: &Format) -> Result<(BufferId, u64), TrialError> {
+fn arena_buffer(
+    plan: &mut Plan,
+    dims: &[i64],
+    format: &Format,
+) -> Result<(BufferId, u64), TrialError> {
     let (Some(len), Some(strides)) = (format.byte_len(dims), format.strides(dims)) else {
         return Err(TrialError(format!("dims {dims:?} have no format {format}")));
     };
@@ -180,9 +193,14 @@ pub struct LocalTrial {
 
 impl LocalTrial {
     /// Rebuilds the kernels of `trial` and fills its memory.
-    pub fn open(trial: Trial, rebuild: &dyn Rebuild, pool: Arc<dyn Pool + Send>) -> Result<LocalTrial, TrialError> {
+    pub fn open(
+        trial: Trial,
+        rebuild: &dyn Rebuild,
+        pool: Arc<dyn Pool + Send>,
+    ) -> Result<LocalTrial, TrialError> {
         let fault = |e: bricolage_runtime::SessionError| TrialError(e.to_string());
-        let program = Program::load(trial.plan.clone(), trial.weights.clone(), rebuild).map_err(fault)?;
+        let program =
+            Program::load(trial.plan.clone(), trial.weights.clone(), rebuild).map_err(fault)?;
         let mut session = Session::open(Arc::new(program), pool).map_err(fault)?;
         let arena = session.arena_mut().bytes_mut();
         arena.fill(PATTERN);
@@ -242,7 +260,9 @@ impl OpenTrial for LocalTrial {
         for (start, end) in may_change.into_iter().chain([(arena.len() as u64, u64::MAX)]) {
             let (from, to) = (at as usize, start as usize);
             if from < to && arena[from..to] != self.before[from..to] {
-                return Err(TrialError("it wrote outside its outputs and its workspace".to_owned()));
+                return Err(TrialError(
+                    "it wrote outside its outputs and its workspace".to_owned(),
+                ));
             }
             at = at.max(end.min(arena.len() as u64));
         }
@@ -258,7 +278,14 @@ fn check_padding(b: &Buffer, bytes: &[u8]) -> Result<(), TrialError> {
     let repacked = b.format.unpack(&b.dims, bytes).ok().and_then(|t| b.format.pack(&t));
     let clean = repacked.is_some_and(|again| {
         // Minus zero in the padding is as good as zero.
-        again.chunks_exact(4).zip(bytes.chunks_exact(4)).all(|(a, b)| a == b || (a == [0; 4] && b == [0, 0, 0, 128]))
+        again
+            .chunks_exact(4)
+            .zip(bytes.chunks_exact(4))
+            .all(|(a, b)| a == b || (a == [0; 4] && b == [0, 0, 0, 128]))
     });
-    if clean { Ok(()) } else { Err(TrialError(format!("it left other than zero in the padding of {}", b.format))) }
+    if clean {
+        Ok(())
+    } else {
+        Err(TrialError(format!("it left other than zero in the padding of {}", b.format)))
+    }
 }

@@ -1,0 +1,1 @@
+//! Deployment optimiser for trained models.
