@@ -1,7 +1,7 @@
 //! What it costs to move a value from one format to another.
 
 use crate::{ConversionPrices, PlaceError, Price, Pricing, Trial};
-use bricolage_backend::{Backend, Registry};
+use bricolage_backend::{Backend, BackendKind, Registry};
 use bricolage_measure::{Contestant, Key, Protocol, Record, Sample, SampleError, Verdict, race};
 use bricolage_tensor::{Format, Rng, Tensor};
 use std::{sync::Arc, time::Duration};
@@ -15,14 +15,12 @@ pub struct MeasuredConversions<'a> {
 }
 
 impl MeasuredConversions<'_> {
-    /// The backend that converts between these formats: the first that has a kernel for it.
-    pub fn converter(
-        registry: &Registry,
-        dims: &[i64],
-        from: &Format,
-        to: &Format,
-    ) -> Option<Arc<dyn Backend>> {
-        registry.iter().find(|b| b.convert(dims, from, to).is_some()).cloned()
+    /// The backend that converts between these formats: the first that has a kernel for it, the
+    /// reference last.
+    pub fn converter(registry: &Registry, dims: &[i64], from: &Format, to: &Format) -> Option<Arc<dyn Backend>> {
+        let (trusted, others): (Vec<_>, Vec<_>) =
+            registry.iter().partition(|b| b.kind() == BackendKind::Reference);
+        others.into_iter().chain(trusted).find(|b| b.convert(dims, from, to).is_some()).cloned()
     }
 
     fn key(&self, backend: &dyn Backend, dims: &[i64], from: &Format, to: &Format) -> Key {

@@ -1,0 +1,167 @@
+//! Inputs for a model: fixed by the user's sizes, drawn from a seed, or read from a file.
+
+use crate::{Error, InputShape};
+use bricolage_ir::{Graph, Op, ValueId, ops::Unary};
+use bricolage_tensor::{DType, Datum, Dim, Rng, Symbol, Tensor, Type};
+use std::collections::BTreeMap;
+
+/// Gives every symbolic dim of the inputs the size that `shapes` say, and infers all types anew.
+///
+/// Symbols that no shape mentions stay. Fails when a shape names no input, or does not fit it.
+pub fn bind_shapes(graph: &Graph, shapes: &[InputShape]) -> Result<Graph, Error> {
+    let mut sizes: BTreeMap<Symbol, i64> = BTreeMap::new();
+    for shape in shapes {
+        let value = graph.inputs.iter().copied().find(|&v| *graph.value(v).name == *shape.input);
+        let value = value.ok_or_else(|| Error::Inputs {
+            what: format!("there is no input `{}`", shape.input),
+            help: format!("the inputs are {}", names(graph)),
+        })?;
+        let wrong = |why: String| Error::Inputs {
+            what: format!("input `{}` is {}: {why}", shape.input, graph.fact(value)),
+            help: String::new(),
+        };
+        let Type::Tensor(t) = &graph.fact(value).ty else { return Err(wrong("it has no sizes".to_owned())) };
+        if t.shape.len() != shape.dims.len() {
+            return Err(wrong(format!("found {} dims", shape.dims.len())));
+        }
+        for (dim, &size) in t.shape.iter().zip(&shape.dims) {
+            match (dim.as_symbol(), dim.as_const()) {
+                (Some(symbol), _) => match sizes.insert(symbol.clone(), size) {
+                    Some(other) if other != size => {
+                        return Err(wrong(format!("`{symbol}` cannot be {other} and {size}")));
+                    }
+                    _ => {}
+                },
+                (None, Some(fixed)) if fixed != size => {
+                    return Err(wrong(format!("found {size} where it has {fixed}")));
+                }
+                _ => {}
+            }
+        }
+    }
+    bind_sizes(graph, &sizes)
+}
+
+fn bind_sizes(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Graph, Error> {
+    let bound = graph.bind(&|s| sizes.get(s).map(|&n| Dim::from(n)));
+    bound.map_err(|e| Error::Inputs {
+        what: format!("the model does not fit these sizes: {e}"),
+        help: "give other sizes with --shape".to_owned(),
+    })
+}
+
+/// Binds the symbols of the inputs to the dims of `tensors`, which are in the graph's order.
+pub fn bind_to(graph: &Graph, tensors: &[Tensor]) -> Result<Graph, Error> {
+    let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
+    let sizes = bricolage_ir::solve_symbols(graph, &data).map_err(|e| Error::Inputs {
+        what: e.to_string(),
+        help: format!("the inputs are {}", names(graph)),
+    })?;
+    bind_sizes(graph, &sizes)
+}
+
+fn names(graph: &Graph) -> String {
+    let one = |&v: &ValueId| format!("`{}` {}", graph.value(v).name, graph.fact(v));
+    graph.inputs.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The first value with a symbolic size, as an error that says so.
+pub fn require_fixed(graph: &Graph) -> Result<(), Error> {
+    for value in graph.values() {
+        if let Type::Tensor(t) = &graph.fact(value).ty
+            && t.shape.as_fixed().is_none()
+        {
+            return Err(Error::Symbolic { value: graph.value(value).name.to_string(), ty: t.to_string() });
+        }
+    }
+    Ok(())
+}
+
+/// Seeded contents for every input: floats are normal with mean 0 and variance 1; integers that
+/// index a table lie within it; other integers and booleans are 0 or 1.
+pub fn sample_inputs(graph: &Graph, seed: u64) -> Result<Vec<Tensor>, Error> {
+    let mut rng = Rng::new(seed ^ 0x6272_6963);
+    let mut tensors = Vec::new();
+    for &value in &graph.inputs {
+        let name = &graph.value(value).name;
+        let fixed = match &graph.fact(value).ty {
+            Type::Tensor(t) => t.shape.as_fixed().map(|dims| (t.dtype, dims)),
+            _ => None,
+        };
+        let (dtype, dims) = fixed.ok_or_else(|| Error::Symbolic {
+            value: name.to_string(),
+            ty: graph.fact(value).to_string(),
+        })?;
+        let bound = if dtype.is_float() { 0 } else { index_bound(graph, value).unwrap_or(2).max(1) };
+        tensors.push(Tensor::generate(dtype, &dims, |_| match dtype {
+            DType::Bool => rng.below(2) as f64,
+            _ if dtype.is_float() => rng.normal(),
+            _ => rng.below(bound as usize) as f64,
+        }));
+    }
+    Ok(tensors)
+}
+
+/// The smallest table that an integer value indexes, looking through ops that keep its elements.
+fn index_bound(graph: &Graph, value: ValueId) -> Option<i64> {
+    let mut bound: Option<i64> = None;
+    let mut open = vec![value];
+    let mut seen = vec![value];
+    while let Some(value) = open.pop() {
+        for at in graph.uses(value) {
+            let node = graph.node(at.node);
+            let table = match &node.op {
+                Op::Gather(g) if at.operand == 1 => Some(g.axis),
+                _ => None,
+            };
+            if let Some(axis) = table
+                && let Some(data) = node.inputs[0]
+                && let Type::Tensor(t) = &graph.fact(data).ty
+                && let Some(size) = t.shape.get(axis).and_then(Dim::as_const)
+            {
+                bound = Some(bound.map_or(size, |b: i64| b.min(size)));
+            }
+            let keeps = matches!(
+                node.op,
+                Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Cast(_) | Op::Unary(Unary::Identity)
+            );
+            if keeps && !seen.contains(&node.outputs[0]) {
+                seen.push(node.outputs[0]);
+                open.push(node.outputs[0]);
+            }
+        }
+    }
+    bound
+}
+
+/// The tensors of an npz file in the graph's order; every input must be there, with its type.
+pub fn match_inputs(graph: &Graph, given: Vec<(String, Tensor)>) -> Result<Vec<Tensor>, Error> {
+    let mut tensors = Vec::new();
+    for &value in &graph.inputs {
+        let name = &*graph.value(value).name;
+        let tensor = given.iter().find(|(n, _)| n == name).map(|(_, t)| t.clone());
+        let tensor = tensor.ok_or_else(|| Error::Inputs {
+            what: format!("input `{name}` is missing"),
+            help: format!("the inputs are {}", names(graph)),
+        })?;
+        let Type::Tensor(t) = &graph.fact(value).ty else { continue };
+        let fits = t.dtype == tensor.dtype()
+            && t.shape.len() == tensor.dims().len()
+            && t.shape.iter().zip(tensor.dims()).all(|(d, &n)| d.as_const().is_none_or(|fixed| fixed == n));
+        if !fits {
+            return Err(Error::Inputs {
+                what: format!("input `{name}` needs {t}, found {}", tensor.ty()),
+                help: String::new(),
+            });
+        }
+        tensors.push(tensor);
+    }
+    let unknown = given.iter().find(|(n, _)| !graph.inputs.iter().any(|&v| *graph.value(v).name == **n));
+    if let Some((name, _)) = unknown {
+        return Err(Error::Inputs {
+            what: format!("there is no input `{name}`"),
+            help: format!("the inputs are {}", names(graph)),
+        });
+    }
+    Ok(tensors)
+}
