@@ -1,1 +1,26 @@
 //! Deployment optimiser for trained models.
+//!
+//! A model and a budget go in; a plan, a proof and a report come out. The straight line is
+//! [`optimize`]: import, rewrite, place by measurement, emit, check, verify, save. Every stage is
+//! a function of its own.
+
+pub mod artefact;
+mod check;
+mod contest;
+mod emit;
+mod error;
+mod goal;
+pub mod inputs;
+mod line;
+pub mod npz;
+pub mod report;
+mod weights;
+pub mod worker;
+
+pub use check::check;
+pub use emit::{Emitted, constant_bytes, emit};
+pub use error::{Blame, Error, render};
+pub use goal::{Goal, InputShape, Progress};
+pub use line::{Cx, Outcome, compile_unmeasured, import, optimize, place_unmeasured, pool, rewrite};
+pub use weights::Weights;
+pub use worker::WorkerCommand;

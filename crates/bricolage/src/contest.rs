@@ -1,0 +1,454 @@
+//! Whole plans against each other: verified, timed in turn, and the best single backend kept unless
+//! a mix is faster beyond noise.
+
+use crate::{
+    Cx, Emitted, Error, Progress,
+    artefact::{self, Allowed},
+    line, report,
+    worker::RemotePlan,
+};
+use bricolage_ir::{Error as Difference, Graph, NodeId, Tolerance, evaluate_noisy};
+use bricolage_measure::{
+    Contestant, Database, Key, Machine, Measurement, Pairing, Protocol, Ratio, Record, Sample, SampleError, Verdict,
+    pair, race,
+};
+use bricolage_onnx::Model;
+use bricolage_placement::{Form, Observed, Placed};
+use bricolage_tensor::{Datum, Tensor};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+/// What whole plans are compared on.
+pub(crate) struct Contest<'a> {
+    pub(crate) cx: &'a Cx<'a>,
+    pub(crate) model: &'a Model,
+    pub(crate) graph: &'a Graph,
+    pub(crate) observed: &'a Observed<'a>,
+    pub(crate) tensors: &'a [Tensor],
+    pub(crate) database: &'a Database,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) scratch: PathBuf,
+    pub(crate) placed: &'a [Placed],
+}
+
+/// The plan that was chosen.
+pub(crate) struct Best {
+    /// Index into the placements.
+    pub(crate) chosen: usize,
+    pub(crate) emitted: Emitted,
+    pub(crate) outputs: Vec<Tensor>,
+    pub(crate) allowed: Vec<Allowed>,
+    pub(crate) error_share: f64,
+    pub(crate) contenders: Vec<report::Contender>,
+    pub(crate) ratio: Option<Ratio>,
+    pub(crate) known: usize,
+    pub(crate) measured: usize,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A plan that is open for timing, here or in a worker.
+trait OpenPlan: Sample {
+    fn outputs(&mut self) -> Result<Vec<Tensor>, Error>;
+}
+
+impl OpenPlan for RemotePlan {
+    fn outputs(&mut self) -> Result<Vec<Tensor>, Error> {
+        RemotePlan::outputs(self)
+    }
+}
+
+struct LocalPlan {
+    session: bricolage_runtime::Session,
+    inputs: Vec<Tensor>,
+}
+
+impl Sample for LocalPlan {
+    fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
+        let start = Instant::now();
+        for _ in 0..iterations {
+            self.session.run(&self.inputs).map_err(|e| SampleError(e.to_string()))?;
+        }
+        Ok(start.elapsed())
+    }
+}
+
+impl OpenPlan for LocalPlan {
+    fn outputs(&mut self) -> Result<Vec<Tensor>, Error> {
+        Ok(self.session.run(&self.inputs)?)
+    }
+}
+
+/// Removes its folder when dropped.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left of it is found in the cache folder and does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Everything that decides a plan, as text: the key of its end-to-end time.
+fn key(c: &Contest<'_>, placed: &Placed) -> Key {
+    let mut text = format!(
+        "plan 1\nbricolage {}\nmodel {}\nthreads {} seed {}\n",
+        env!("CARGO_PKG_VERSION"),
+        c.model.hash,
+        c.cx.goal.threads,
+        c.cx.goal.seed
+    );
+    for &input in &c.graph.inputs {
+        text.push_str(&format!("input {}\n", c.graph.fact(input)));
+    }
+    for region in &placed.regions {
+        let nodes: Vec<u32> = region.region().nodes.iter().map(|n| n.0).collect();
+        let version = match &region.offer.form {
+            Form::Kernel(backend) => backend.version(),
+            Form::View => String::new(),
+        };
+        text.push_str(&format!("{} {version} {} {nodes:?}\n", region.offer.backend(), region.offer.candidate));
+    }
+    for conversion in &placed.conversions {
+        text.push_str(&format!("{} {} {}\n", conversion.value.0, conversion.from, conversion.to));
+    }
+    Key(text)
+}
+
+/// How far each output may be from the reference when nothing but rounding differs, and the noise
+/// that the numerics classes of the plan's kernels add.
+fn allowed(c: &Contest<'_>, placed: &Placed) -> Result<Vec<Allowed>, Error> {
+    let mut extra: HashMap<NodeId, f64> = HashMap::new();
+    for region in &placed.regions {
+        let error = region.offer.candidate.numerics.error();
+        if error > 0.0 {
+            extra.insert(region.region().exit(), error);
+        }
+    }
+    let data: Vec<Datum> = c.tensors.iter().cloned().map(Datum::from).collect();
+    let noisy = evaluate_noisy(c.graph, &data, &|n| extra.get(&n).copied().unwrap_or(0.0), c.cx.goal.seed)?;
+    let mut all = Vec::new();
+    for (&output, noisy) in c.graph.outputs.iter().zip(&noisy) {
+        let (Some(reference), Some(noisy)) = (c.observed.get(output)?, noisy.as_tensor()) else { continue };
+        let t = Tolerance::from_floor(reference, noisy);
+        let output = c.graph.value(output).name.to_string();
+        all.push(Allowed { output, max_abs: t.max_abs, relative_l2: t.relative_l2 });
+    }
+    Ok(all)
+}
+
+/// The largest error of an output as a share of the allowed one; more than 1 is a mismatch.
+fn error_share(c: &Contest<'_>, outputs: &[Tensor], allowed: &[Allowed]) -> Result<f64, Error> {
+    let mut largest: f64 = 0.0;
+    for ((&output, found), allowed) in c.graph.outputs.iter().zip(outputs).zip(allowed) {
+        let Some(reference) = c.observed.get(output)? else { continue };
+        let error = Difference::between(reference, found);
+        let share = error.share_of(&allowed.tolerance());
+        if share.is_nan() || share > 1.0 {
+            return Err(Error::Mismatch {
+                what: format!("output `{}` is wrong: {error}, allowed {:.3e}", allowed.output, allowed.max_abs),
+            });
+        }
+        largest = largest.max(share);
+    }
+    Ok(largest)
+}
+
+/// What is known of a plan that was verified before.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Verified {
+    allowed: Vec<Allowed>,
+    error_share: f64,
+}
+
+/// One plan in the contest.
+struct Entry<'a> {
+    placed: usize,
+    key: Key,
+    open: Option<Box<dyn OpenPlan + 'a>>,
+    measured: Option<Measurement>,
+    refused: Option<String>,
+    _scratch: Option<Scratch>,
+}
+
+/// Verifies and times every plan that the database does not know, and chooses.
+pub(crate) fn run(c: &Contest<'_>) -> Result<Best, Error> {
+    let mut entries: Vec<Entry<'_>> = Vec::new();
+    let mut same: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut known = 0;
+    for (i, placed) in c.placed.iter().enumerate() {
+        let key = key(c, placed);
+        if let Some(at) = entries.iter().position(|e| e.key == key) {
+            same.insert(i, at);
+            continue;
+        }
+        let (mut measured, mut refused) = (None, None);
+        match c.database.get(&key)? {
+            Some(Record::Measured { measurement, .. }) => measured = Some(measurement),
+            Some(Record::Refused(why)) => refused = Some(why),
+            None => {}
+        }
+        known += usize::from(measured.is_some() || refused.is_some());
+        same.insert(i, entries.len());
+        entries.push(Entry { placed: i, key, open: None, measured, refused, _scratch: None });
+    }
+    let news = entries.len() - known;
+    if news > 0 && entries.len() > 1 || entries.iter().all(|e| e.measured.is_none()) {
+        // Times are compared within one run only: all are taken again when one is new.
+        time_all(c, &mut entries)?;
+    }
+    choose(c, entries, &same, known, news)
+}
+
+fn time_all(c: &Contest<'_>, entries: &mut [Entry<'_>]) -> Result<(), Error> {
+    let total = entries.len();
+    for (done, entry) in entries.iter_mut().enumerate() {
+        (c.cx.progress)(&Progress { phase: "verify plans", done, total, best_ns: None });
+        if entry.refused.is_some() {
+            continue;
+        }
+        // After a stop only the first plan, which is needed in any case, is opened.
+        if c.cx.cancel.is_cancelled() && done > 0 {
+            entry.refused = Some("the search was stopped before it was verified".to_owned());
+            continue;
+        }
+        match open(c, entry.placed, &entry.key) {
+            Ok((plan, scratch)) => {
+                entry.open = Some(plan);
+                entry._scratch = scratch;
+            }
+            Err(error) => {
+                let why = error.to_string();
+                c.database.put(&entry.key, &Record::Refused(why.clone()))?;
+                entry.refused = Some(why);
+            }
+        }
+    }
+    (c.cx.progress)(&Progress { phase: "time plans", done: 0, total, best_ns: None });
+    let left = c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
+    let protocol = Protocol {
+        warmup: Duration::from_millis(100),
+        sample: Duration::from_millis(1),
+        min_samples: 11,
+        max_samples: 101,
+        precision: 0.005,
+        limit: (left / total.max(1) as u32).clamp(Duration::from_millis(500), Duration::from_secs(12)),
+        seed: c.cx.goal.seed,
+        ..Protocol::default()
+    };
+    struct Timed<'a, 'b>(&'a mut (dyn OpenPlan + 'b));
+    impl Sample for Timed<'_, '_> {
+        fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
+            self.0.sample(iterations)
+        }
+    }
+    let mut members: Vec<usize> = Vec::new();
+    let mut contestants: Vec<Contestant<'_>> = Vec::new();
+    for (i, entry) in entries.iter_mut().enumerate() {
+        if let Some(open) = &mut entry.open {
+            members.push(i);
+            contestants.push(Contestant { sample: Box::new(Timed(&mut **open)) });
+        }
+    }
+    let verdicts = race(&mut contestants, &protocol, None, c.cx.cancel);
+    drop(contestants);
+    for (i, verdict) in members.into_iter().zip(verdicts) {
+        match verdict {
+            Verdict::Measured(measurement) => {
+                let record =
+                    Record::Measured { measurement: measurement.clone(), error_share: 0.0, workspace: 0 };
+                if !c.cx.cancel.is_cancelled() {
+                    c.database.put(&entries[i].key, &record)?;
+                }
+                entries[i].measured = Some(measurement);
+            }
+            Verdict::Failed(_) if c.cx.cancel.is_cancelled() => {}
+            Verdict::Failed(why) => entries[i].refused = Some(why.0),
+        }
+    }
+    Ok(())
+}
+
+/// Emits, saves, opens and verifies a plan.
+fn open<'a>(c: &Contest<'a>, placed: usize, key: &Key) -> Result<(Box<dyn OpenPlan + 'a>, Option<Scratch>), Error> {
+    let emitted = line::emit_checked(c.cx, c.graph, &c.placed[placed])?;
+    let (mut plan, scratch): (Box<dyn OpenPlan>, _) = match &c.cx.worker {
+        None => {
+            let session = line::open(&emitted, line::pool(c.cx.goal.threads)?)?;
+            (Box::new(LocalPlan { session, inputs: c.tensors.to_vec() }), None)
+        }
+        Some(command) => {
+            let folder = c.scratch.join(format!("plan-{}-{placed}", std::process::id()));
+            let scratch = Scratch(folder.clone());
+            fs::create_dir_all(&c.scratch)
+                .map_err(|e| Error::File { action: "write", path: c.scratch.clone(), why: e.to_string() })?;
+            if folder.exists() {
+                let _ = fs::remove_dir_all(&folder);
+            }
+            artefact::save(&folder, true, scratch_contents(c, &emitted))?;
+            let remote = RemotePlan::open(command, c.cx.goal.threads, &folder, c.tensors)?;
+            (Box::new(remote), Some(scratch))
+        }
+    };
+    let outputs = plan.outputs()?;
+    let allowed = allowed(c, &c.placed[placed])?;
+    let error_share = error_share(c, &outputs, &allowed)?;
+    let note = serde_json::to_string(&Verified { allowed, error_share })
+        .map_err(|e| Error::Internal { what: e.to_string() })?;
+    c.database.set_note(&format!("verified {}", blake3::hash(key.0.as_bytes())), &note)?;
+    Ok((plan, scratch))
+}
+
+fn scratch_contents<'a>(c: &Contest<'_>, emitted: &'a Emitted) -> artefact::Contents<'a, ()> {
+    let machine = Machine::read();
+    artefact::Contents {
+        manifest: artefact::Manifest {
+            schema_version: artefact::SCHEMA_VERSION,
+            bricolage: env!("CARGO_PKG_VERSION").to_owned(),
+            model: c.model.hash.clone(),
+            fingerprint: machine.fingerprint(),
+            machine,
+            threads: c.cx.goal.threads as u32,
+            seed: c.cx.goal.seed,
+            backends: BTreeMap::new(),
+            files: BTreeMap::new(),
+            allowed: Vec::new(),
+        },
+        plan: &emitted.plan,
+        weights: &emitted.weights,
+        inputs: &[],
+        outputs: &[],
+        model: None,
+        report: &(),
+    }
+}
+
+/// The best single backend, unless a mix is faster beyond noise.
+fn choose(
+    c: &Contest<'_>,
+    mut entries: Vec<Entry<'_>>,
+    same: &BTreeMap<usize, usize>,
+    known: usize,
+    news: usize,
+) -> Result<Best, Error> {
+    let median = |e: &Entry<'_>| e.measured.as_ref().map(|m| m.median_ns);
+    let single = |i: &usize| same.iter().any(|(&p, &e)| e == *i && c.placed[p].backends().len() <= 1);
+    let fastest = |only: &dyn Fn(&usize) -> bool| {
+        let all = (0..entries.len()).filter(|i| only(i)).filter_map(|i| Some((i, median(&entries[i])?)));
+        all.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i)
+    };
+    let best_single = fastest(&single);
+    let best_mix = fastest(&|i| !single(i));
+    let mut chosen = match (best_single, best_mix) {
+        (Some(s), _) => s,
+        (None, Some(m)) => m,
+        // Nothing was timed: the first plan is the one that prices favour.
+        (None, None) => 0,
+    };
+    let mut ratio = None;
+    if let (Some(s), Some(m)) = (best_single, best_mix) {
+        let close = median(&entries[m]) < median(&entries[s]);
+        if close && !c.cx.cancel.is_cancelled() {
+            ratio = compare(c, &mut entries, m, s)?;
+        } else if close {
+            chosen = m;
+        }
+        if ratio.is_some_and(|r| r.is_faster()) {
+            chosen = m;
+        }
+    }
+    let placed = entries[chosen].placed;
+    let mut warnings = Vec::new();
+    if let Some(why) = &entries[chosen].refused
+        && entries[chosen].measured.is_none()
+    {
+        return Err(match c.cx.cancel.is_cancelled() {
+            true => Error::Interrupted,
+            false => Error::Mismatch { what: format!("no plan could be used; `{}`: {why}", c.placed[placed].name) },
+        });
+    }
+    let contenders = (0..c.placed.len())
+        .map(|p| {
+            let entry = &entries[same[&p]];
+            report::Contender {
+                name: c.placed[p].name.clone(),
+                backends: c.placed[p].backends(),
+                measured: entry.measured.clone(),
+                predicted_ns: c.placed[p].predicted_ns,
+                refused: entry.refused.clone(),
+                chosen: same[&p] == chosen,
+                numerics: c.placed[p].numerics().iter().map(|n| n.to_string()).collect(),
+            }
+        })
+        .collect();
+    for entry in &entries {
+        if let Some(why) = &entry.refused {
+            warnings.push(format!("plan `{}` was left out: {why}", c.placed[entry.placed].name));
+        }
+    }
+    let key = entries[chosen].key.clone();
+    drop(entries);
+    let emitted = line::emit_checked(c.cx, c.graph, &c.placed[placed])?;
+    let outputs = line::open(&emitted, line::pool(c.cx.goal.threads)?)?.run(c.tensors)?;
+    let note = c.database.note(&format!("verified {}", blake3::hash(key.0.as_bytes())))?;
+    let verified = match note.and_then(|n| serde_json::from_str::<Verified>(&n).ok()) {
+        Some(verified) => verified,
+        None => {
+            let allowed = allowed(c, &c.placed[placed])?;
+            let error_share = error_share(c, &outputs, &allowed)?;
+            Verified { allowed, error_share }
+        }
+    };
+    Ok(Best {
+        chosen: placed,
+        emitted,
+        outputs,
+        allowed: verified.allowed,
+        error_share: verified.error_share,
+        contenders,
+        ratio,
+        known,
+        measured: news,
+        warnings,
+    })
+}
+
+/// The mix over the best single backend, pair by pair; known from before when both times are.
+fn compare(c: &Contest<'_>, entries: &mut [Entry<'_>], mix: usize, single: usize) -> Result<Option<Ratio>, Error> {
+    let name = format!(
+        "ratio {}",
+        blake3::hash(format!("{}\n{}", entries[mix].key.0, entries[single].key.0).as_bytes())
+    );
+    if entries[mix].open.is_none() || entries[single].open.is_none() {
+        let known = c.database.note(&name)?;
+        return Ok(known.and_then(|text| serde_json::from_str(&text).ok()));
+    }
+    (c.cx.progress)(&Progress { phase: "compare plans", done: 0, total: 1, best_ns: None });
+    let left = c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
+    let pairing = Pairing {
+        limit: left.clamp(Duration::from_secs(1), Duration::from_secs(15)),
+        seed: c.cx.goal.seed,
+        ..Pairing::default()
+    };
+    let (Some(mut a), Some(mut b)) = (entries[mix].open.take(), entries[single].open.take()) else {
+        return Ok(None);
+    };
+    struct Timed<'a, 'b>(&'a mut (dyn OpenPlan + 'b));
+    impl Sample for Timed<'_, '_> {
+        fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
+            self.0.sample(iterations)
+        }
+    }
+    let result = pair(&mut Timed(&mut *a), &mut Timed(&mut *b), &pairing, c.cx.cancel);
+    match result {
+        Ok(ratio) => {
+            let text = serde_json::to_string(&ratio).map_err(|e| Error::Internal { what: e.to_string() })?;
+            c.database.set_note(&name, &text)?;
+            Ok(Some(ratio))
+        }
+        Err(_) => Ok(None),
+    }
+}

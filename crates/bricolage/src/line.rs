@@ -1,0 +1,370 @@
+//! The straight line: bytes, graph, graph, placed, plan, session.
+
+use crate::{
+    Emitted, Error, Goal, Progress, WorkerCommand, artefact, check, constant_bytes, contest, emit, inputs,
+    report::{self, Report},
+    worker::{Benches, Worker},
+};
+use bricolage_backend::Registry;
+use bricolage_ir::{Graph, NodeId};
+use bricolage_measure::{Database, Machine, MeasuringLock};
+use bricolage_onnx::Model;
+use bricolage_placement::{
+    Form, MeasuredConversions, Observed, Placed, PlacedRegion, Placements, Price, Pricing, gather_whole, place,
+};
+use bricolage_rewrite::Rewritten;
+use bricolage_runtime::{Cancel, Plan, Pool, PoolOptions, Program, Session, ThreadPool};
+use bricolage_tensor::{Datum, Tensor};
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Everything that one optimisation works with.
+pub struct Cx<'a> {
+    /// Backends that may be used; the reference is among them.
+    pub registry: &'a Registry,
+    /// Where the cost database lies.
+    pub cache: PathBuf,
+    /// How to start worker processes; without one, foreign code runs in this process.
+    pub worker: Option<WorkerCommand>,
+    /// What is wanted.
+    pub goal: Goal,
+    /// Told where the optimisation stands.
+    pub progress: &'a dyn Fn(&Progress),
+    /// Asks to stop with the best so far.
+    pub cancel: &'a Cancel,
+}
+
+/// What an optimisation gave.
+pub struct Outcome {
+    /// Everything about it; also in the artefact.
+    pub report: Report,
+    /// Whether it was stopped early.
+    pub interrupted: bool,
+}
+
+/// Reads an ONNX model. Weights stay in the mapped file.
+pub fn import(path: &Path) -> Result<Model, Error> {
+    Ok(bricolage_onnx::load(path)?)
+}
+
+/// Simplifies a graph: the same meaning in fewer, larger ops.
+pub fn rewrite(graph: Graph) -> Result<Rewritten, Error> {
+    bricolage_rewrite::simplify(graph)
+        .map_err(|e| Error::Internal { what: format!("a rewrite broke the graph: {e}") })
+}
+
+/// A pool of this many threads.
+pub fn pool(threads: usize) -> Result<Arc<dyn Pool + Send + Sync>, Error> {
+    let options = PoolOptions { threads, ..PoolOptions::default() };
+    let pool = ThreadPool::new(&options).map_err(|e| Error::Internal { what: format!("cannot start threads: {e}") })?;
+    Ok(Arc::new(pool))
+}
+
+/// Takes a model to an artefact in `out`: imports, rewrites, places by measurement, emits, checks,
+/// verifies and saves.
+pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result<Outcome, Error> {
+    let started = Instant::now();
+    artefact::refuse_existing(out, overwrite)?;
+    let step = |phase| (cx.progress)(&Progress { phase, done: 0, total: 0, best_ns: None });
+    step("import");
+    let model = import(path)?;
+    let graph = inputs::bind_shapes(&model.graph, &cx.goal.shapes)?;
+    step("rewrite");
+    let before = graph.nodes().count();
+    let rewritten = rewrite(graph)?;
+    let graph = &rewritten.graph;
+    inputs::require_fixed(graph)?;
+    let tensors = inputs::sample_inputs(graph, cx.goal.seed)?;
+    let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
+    let observed = Observed::new(graph, &data);
+
+    let machine = Machine::read();
+    let opened = Database::open(&cx.cache, &machine)?;
+    let mut warnings = Vec::new();
+    if let Some(aside) = &opened.set_aside {
+        warnings.push(format!("the cost database was damaged; it was set aside as `{}`", aside.display()));
+    }
+    let lock = lock(cx, &mut warnings);
+    let placed = placements(cx, graph, &observed, &opened.database, &machine, started)?;
+    let best = contest::run(&contest::Contest {
+        cx,
+        model: &model,
+        graph,
+        observed: &observed,
+        tensors: &tensors,
+        database: &opened.database,
+        deadline: cx.goal.time_limit.map(|limit| started + limit),
+        scratch: cx.cache.join("scratch"),
+        placed: &placed.all,
+    })?;
+    drop(lock);
+    warnings.extend(best.warnings.iter().cloned());
+    if placed.effort.skipped > 0 {
+        warnings.push(format!("there was no time to measure {} of {} offers", placed.effort.skipped, placed.offers));
+    }
+
+    step("save");
+    let chosen = &placed.all[best.chosen];
+    let emitted = &best.emitted;
+    let report = Report {
+        schema_version: report::SCHEMA_VERSION,
+        bricolage: env!("CARGO_PKG_VERSION").to_owned(),
+        model: path.display().to_string(),
+        model_hash: model.hash.clone(),
+        machine: machine.clone(),
+        threads: cx.goal.threads as u32,
+        seed: cx.goal.seed,
+        rewrites: rewritten
+            .applied
+            .iter()
+            .map(|a| report::Applied { rule: a.rule.to_owned(), times: a.times, numerics: a.numerics.to_string() })
+            .collect(),
+        nodes: (before, graph.nodes().count()),
+        contenders: best.contenders.clone(),
+        ratio_to_best_single: best.ratio,
+        regions: chosen.regions.iter().map(|r| region_report(graph, r)).collect(),
+        conversions: chosen
+            .conversions
+            .iter()
+            .map(|c| report::Conversion {
+                value: graph.value(c.value).name.to_string(),
+                from: c.from.to_string(),
+                to: c.to.to_string(),
+                median_ns: match &c.price {
+                    Price::Measured(m) => Some(m.median_ns),
+                    _ => None,
+                },
+            })
+            .collect(),
+        declined: declined(graph, &placed),
+        refused: placed
+            .refused
+            .iter()
+            .map(|(backend, what, nodes, why)| report::Refusal {
+                backend: backend.clone(),
+                what: what.clone(),
+                nodes: origins(graph, nodes),
+                why: why.clone(),
+            })
+            .collect(),
+        offers: placed.offers,
+        known: placed.effort.known + best.known,
+        measured: placed.effort.measured + best.measured,
+        skipped: placed.effort.skipped,
+        exact: chosen.exact,
+        memory: report::Memory {
+            arena_bytes: emitted.plan.arena,
+            live_peak_bytes: emitted.live_peak,
+            weights_bytes: emitted.plan.weights,
+            constants_bytes: constant_bytes(graph),
+        },
+        allowed: best.allowed.clone(),
+        error_share: best.error_share,
+        warnings,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    let named = |ports: &[bricolage_runtime::Port], tensors: &[Tensor]| {
+        ports.iter().zip(tensors).map(|(p, t)| (p.name.clone(), t.clone())).collect::<Vec<_>>()
+    };
+    let mut backends = std::collections::BTreeMap::new();
+    for source in &emitted.plan.kernels {
+        if let Ok(backend) = cx.registry.get(&source.recipe.backend) {
+            backends.insert(backend.name().to_owned(), backend.version());
+        }
+    }
+    let manifest = artefact::Manifest {
+        schema_version: artefact::SCHEMA_VERSION,
+        bricolage: env!("CARGO_PKG_VERSION").to_owned(),
+        model: model.hash.clone(),
+        fingerprint: machine.fingerprint(),
+        machine,
+        threads: cx.goal.threads as u32,
+        seed: cx.goal.seed,
+        backends,
+        files: std::collections::BTreeMap::new(),
+        allowed: best.allowed.clone(),
+    };
+    artefact::save(
+        out,
+        overwrite,
+        artefact::Contents {
+            manifest,
+            plan: &emitted.plan,
+            weights: &emitted.weights,
+            inputs: &named(&emitted.plan.inputs, &tensors),
+            outputs: &named(&emitted.plan.outputs, &best.outputs),
+            model: bricolage_onnx::export(graph).ok(),
+            report: &report,
+        },
+    )?;
+    Ok(Outcome { report, interrupted: cx.cancel.is_cancelled() })
+}
+
+/// Waits for other measuring processes, and says so.
+fn lock(cx: &Cx<'_>, warnings: &mut Vec<String>) -> Option<MeasuringLock> {
+    match MeasuringLock::try_take(&cx.cache) {
+        Ok(Some(lock)) => Some(lock),
+        Ok(None) => {
+            (cx.progress)(&Progress { phase: "wait for another measuring process", done: 0, total: 0, best_ns: None });
+            MeasuringLock::take(&cx.cache).ok()
+        }
+        Err(e) => {
+            warnings.push(format!("measured without the machine's lock: {e}"));
+            None
+        }
+    }
+}
+
+/// Prices all offers and covers the graph: the best mix, each backend alone, each engine's whole graph.
+fn placements(
+    cx: &Cx<'_>,
+    graph: &Graph,
+    observed: &Observed<'_>,
+    database: &Database,
+    machine: &Machine,
+    started: Instant,
+) -> Result<Placements, Error> {
+    let setting = cx.goal.setting();
+    let scratch = cx.cache.join("scratch");
+    let worker = cx.worker.clone().map(|command| Rc::new(RefCell::new(Worker::new(command, setting.threads))));
+    let bench = Benches::new(cx.registry, pool(setting.threads)?, worker, scratch);
+    let pricing = Pricing {
+        graph,
+        setting,
+        database,
+        bench: &bench,
+        observed,
+        last_level_cache: machine.last_level_cache(),
+        // The rest is for whole plans.
+        deadline: cx.goal.time_limit.map(|limit| started + limit.mul_f64(0.7)),
+        cancel: cx.cancel,
+        progress: &|done, total| (cx.progress)(&Progress { phase: "measure regions", done, total, best_ns: None }),
+    };
+    let conversions = MeasuredConversions { pricing: &pricing, registry: cx.registry };
+    let mut placed = place(&pricing, cx.registry, &conversions)?;
+    for offer in gather_whole(graph, cx.registry, &setting) {
+        let backend = offer.backend().to_owned();
+        // The engine's own optimiser beats its single ops put together; those are no contender.
+        placed.all.retain(|p| p.name != format!("{backend} alone"));
+        placed.all.push(Placed {
+            name: format!("{backend} whole"),
+            regions: vec![PlacedRegion { offer, price: Price::Unmeasured, runner_up: None }],
+            conversions: Vec::new(),
+            predicted_ns: f64::NAN,
+            exact: true,
+            states: 0,
+        });
+    }
+    Ok(placed)
+}
+
+/// Emits a placement and has it judged.
+pub(crate) fn emit_checked(cx: &Cx<'_>, graph: &Graph, placed: &Placed) -> Result<Emitted, Error> {
+    let emitted = emit(graph, placed, cx.registry, &cx.goal.setting())?;
+    check(graph, placed, &emitted.plan, &emitted.kernels)
+        .map_err(|what| Error::Internal { what: format!("the plan `{}` is wrong: {what}", placed.name) })?;
+    Ok(emitted)
+}
+
+/// A session of a plan that was just emitted.
+pub(crate) fn open(emitted: &Emitted, pool: Arc<dyn Pool + Send + Sync>) -> Result<Session, Error> {
+    let program = Program::new(emitted.plan.clone(), emitted.kernels.clone(), emitted.weights.to_storage())?;
+    Ok(Session::open(Arc::new(program), pool)?)
+}
+
+/// Places a graph without measuring anything: the backends' own guesses decide.
+pub fn place_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Result<Placed, Error> {
+    let machine = Machine::read();
+    let database = Database::in_memory(&machine)?;
+    let observed = Observed::new(graph, &[]);
+    let bench = Benches::new(registry, Arc::new(bricolage_runtime::Serial), None, PathBuf::new());
+    let cancel = Cancel::default();
+    let pricing = Pricing {
+        graph,
+        setting: goal.setting(),
+        database: &database,
+        bench: &bench,
+        observed: &observed,
+        last_level_cache: machine.last_level_cache(),
+        // The past: nothing is measured.
+        deadline: Instant::now().checked_sub(Duration::from_secs(1)).or_else(|| Some(Instant::now())),
+        cancel: &cancel,
+        progress: &|_, _| {},
+    };
+    struct Guessed;
+    impl bricolage_placement::ConversionPrices for Guessed {
+        fn known(
+            &self,
+            _: &[i64],
+            _: &bricolage_tensor::Format,
+            _: &bricolage_tensor::Format,
+        ) -> Result<Option<Price>, bricolage_placement::PlaceError> {
+            Ok(Some(Price::Unmeasured))
+        }
+        fn measure(
+            &self,
+            _: &[i64],
+            _: &bricolage_tensor::Format,
+            _: &bricolage_tensor::Format,
+        ) -> Result<Price, bricolage_placement::PlaceError> {
+            Ok(Price::Unmeasured)
+        }
+    }
+    let placements = place(&pricing, registry, &Guessed)?;
+    placements.all.into_iter().next().ok_or_else(|| Error::Internal { what: "no placement was found".to_owned() })
+}
+
+/// A model ready to run: rewritten, placed by guesses on `registry`, emitted and checked.
+pub fn compile_unmeasured(registry: &Registry, graph: Graph, goal: &Goal) -> Result<(Graph, Plan, Session), Error> {
+    let rewritten = rewrite(graph)?;
+    inputs::require_fixed(&rewritten.graph)?;
+    let placed = place_unmeasured(registry, &rewritten.graph, goal)?;
+    let emitted = emit(&rewritten.graph, &placed, registry, &goal.setting())?;
+    check(&rewritten.graph, &placed, &emitted.plan, &emitted.kernels)
+        .map_err(|what| Error::Internal { what: format!("the plan is wrong: {what}") })?;
+    let session = open(&emitted, pool(goal.threads)?)?;
+    Ok((rewritten.graph, emitted.plan, session))
+}
+
+fn origins(graph: &Graph, nodes: &[NodeId]) -> Vec<String> {
+    let all = nodes.iter().filter_map(|&n| graph.get_node(n)).flat_map(|n| n.origin.iter());
+    all.map(|name| name.to_string()).collect()
+}
+
+fn declined(graph: &Graph, placed: &Placements) -> Vec<report::Refusal> {
+    let all = placed.declined.iter().map(|(backend, d)| report::Refusal {
+        backend: backend.clone(),
+        what: d.pattern.clone(),
+        nodes: origins(graph, &[d.node]),
+        why: d.why.clone(),
+    });
+    all.collect()
+}
+
+fn region_report(graph: &Graph, region: &PlacedRegion) -> report::Region {
+    let c = &region.offer.candidate;
+    let text = |formats: &[bricolage_tensor::Format]| formats.iter().map(|f| f.to_string()).collect();
+    report::Region {
+        nodes: c.region.origin(graph),
+        backend: match region.offer.form {
+            Form::View => "view".to_owned(),
+            Form::Kernel(_) => region.offer.backend().to_owned(),
+        },
+        pattern: c.pattern.clone(),
+        kernel: c.variant.clone(),
+        inputs: text(&c.inputs),
+        outputs: text(&c.outputs),
+        numerics: c.numerics.to_string(),
+        measured: region.measured().cloned(),
+        runner_up: region.runner_up.as_ref().map(|r| report::RunnerUp {
+            backend: r.backend.clone(),
+            candidate: r.candidate.clone(),
+            median_ns: r.median_ns,
+        }),
+    }
+}
