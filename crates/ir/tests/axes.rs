@@ -1,5 +1,6 @@
 //! Judges `axes` and `part`: an op computed in parts, along every axis that may be split, gives
 //! what the whole gives.
+#![allow(clippy::unwrap_used)] // a panic is how a test fails, also in the functions that tests share
 
 #[allow(dead_code)] // each test file uses a part
 mod samples;

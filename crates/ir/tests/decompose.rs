@@ -1,4 +1,5 @@
 //! Composite ops against their decompositions, and the text form of attributes, on all samples.
+#![allow(clippy::unwrap_used)] // a panic is how a test fails, also in the functions that tests share
 
 #[allow(dead_code)] // each test file uses a part
 mod samples;

@@ -1,4 +1,5 @@
 //! Evaluation against definitions written out as plain loops, and against published values.
+#![allow(clippy::unwrap_used)] // a panic is how a test fails, also in the functions that tests share
 
 use bricolage_ir::{Inputs, Op, Real, ops::*};
 use bricolage_tensor::{DType, Datum, Dim, Shape, Tensor};
