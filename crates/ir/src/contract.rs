@@ -156,6 +156,36 @@ fn micro<T: Number>(a: &[T], b: &[T]) -> [[T; COLUMNS]; ROWS] {
     sums
 }
 
+/// Calls `fill(i, lane)` for every run of `len` elements of `to`, each of them `depth`
+/// multiply-adds of work, on all threads when there is enough of it.
+pub(crate) fn lanes<S: Send>(
+    to: &mut [S],
+    len: usize,
+    depth: usize,
+    fill: impl Fn(usize, &mut [S]) + Sync,
+) {
+    if to.is_empty() {
+        return;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let small = to.len().saturating_mul(depth) < SMALL;
+    let per_thread = (to.len() / len).div_ceil(if small { 1 } else { cores });
+    let run = |first: usize, part: &mut [S]| {
+        part.chunks_mut(len).enumerate().for_each(|(i, lane)| fill(first + i, lane));
+    };
+    std::thread::scope(|scope| {
+        let mut parts = to.chunks_mut(per_thread * len).enumerate();
+        let mine = parts.next();
+        for (i, part) in parts {
+            let run = &run;
+            scope.spawn(move || run(i * per_thread, part));
+        }
+        if let Some((_, part)) = mine {
+            run(0, part);
+        }
+    });
+}
+
 /// One sum of products, for checking chosen elements.
 pub(crate) fn product_at<T: Number>(
     k: usize,

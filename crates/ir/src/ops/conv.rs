@@ -268,6 +268,9 @@ pub(crate) struct Taps {
     outer: Vec<[i64; MOST_SPATIAL]>,
     /// Only multiples of this are input positions; the quotient is the position.
     step: [i64; MOST_SPATIAL],
+    /// Steps between windows along the innermost dim, and output positions along it.
+    inner_stride: i64,
+    inner_positions: usize,
     transposed: bool,
 }
 
@@ -330,6 +333,8 @@ impl Taps {
             inner: (0..channels).flat_map(|c| taps.iter().map(move |&t| (c * plane, t))).collect(),
             outer,
             step: if transposed { stride } else { [1; MOST_SPATIAL] },
+            inner_stride: stride[MOST_SPATIAL - 1],
+            inner_positions: out[out.len() - 1],
             transposed,
         }
     }
@@ -377,6 +382,16 @@ impl Taps {
     {
         let Sizes { batches, m, n, .. } = self.sizes;
         let mut to = vec![S::default(); batches * m * n];
+        if self.channels == 1 && !self.transposed {
+            let lane = |i: usize, lane: &mut [S]| {
+                let bias = bias.map(|b| b[i / m % self.groups * m + i % m].into());
+                self.depthwise::<S, T>(x, w, i / m, i % m, |j, sum| {
+                    lane[j] = round(bias.map_or(sum, |b| sum.add(b)));
+                });
+            };
+            contract::lanes(&mut to, n, self.sizes.k, lane);
+            return to;
+        }
         contract::products(
             self.sizes,
             |batch, row, l| self.weight(w, batch, row, l).into(),
@@ -390,6 +405,49 @@ impl Taps {
             },
         );
         to
+    }
+
+    /// All sums of one output channel that reads one input channel, without a copy of windows.
+    fn depthwise<S, T>(
+        &self,
+        x: &[S],
+        w: &[S],
+        batch: usize,
+        row: usize,
+        mut store: impl FnMut(usize, T),
+    ) where
+        S: Copy + Default + Into<T>,
+        T: Number,
+    {
+        let [height, width, depth] = self.image;
+        let base = batch * (height * width * depth) as usize;
+        let mut sums = vec![T::default(); self.inner_positions];
+        for (line, start) in self.outer.chunks(self.inner_positions.max(1)).enumerate() {
+            sums.fill(T::default());
+            for (l, (_, tap)) in self.inner.iter().enumerate() {
+                let (y, z) = (start[0][0] + tap[0], start[0][1] + tap[1]);
+                if !(0..height).contains(&y) || !(0..width).contains(&z) {
+                    continue;
+                }
+                let weight: T = self.weight(w, batch, row, l).into();
+                // Positions `first + j * stride` that lie inside the innermost dim.
+                let (first, stride) = (start[0][2] + tap[2], self.inner_stride);
+                let from = ((-first).max(0) + stride - 1) / stride;
+                let end =
+                    (depth - first + stride - 1).div_euclid(stride).clamp(0, start.len() as i64);
+                if from >= end {
+                    continue;
+                }
+                let at = base as i64 + (y * width + z) * depth + first + from * stride;
+                let source = x[at as usize..].iter().step_by(stride as usize);
+                for (sum, &x) in sums[from as usize..end as usize].iter_mut().zip(source) {
+                    *sum = sum.add_product(weight, x.into());
+                }
+            }
+            sums.iter()
+                .enumerate()
+                .for_each(|(j, &sum)| store(line * self.inner_positions + j, sum));
+        }
     }
 
     pub(crate) fn eval(

@@ -1,0 +1,353 @@
+//! Evaluation against definitions written out as plain loops, and against published values.
+#![allow(clippy::unwrap_used)] // a panic is how a test fails, also in the functions that tests share
+
+use bricolage_ir::{Inputs, Op, Real, ops::*};
+use bricolage_tensor::{DType, Datum, Dim, Shape, Tensor};
+
+fn run(op: impl Into<Op>, inputs: &[&Tensor]) -> Vec<Tensor> {
+    let data: Vec<Datum> = inputs.iter().map(|&t| t.clone().into()).collect();
+    let refs: Vec<Option<&Datum>> = data.iter().map(Some).collect();
+    let results = op.into().eval(&Inputs(&refs)).unwrap();
+    results.iter().map(|d| d.as_tensor().unwrap().clone()).collect()
+}
+
+fn wave(dims: &[i64], seed: f64) -> Tensor {
+    Tensor::generate(DType::F32, dims, |i| ((i as f64 * 1.37 + seed).sin() * 53.0).fract())
+}
+
+/// One rounding to `f32` of a sum that differs only in its order in `f64`.
+fn assert_close(found: &Tensor, expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    for (i, (a, b)) in found.to_f64().iter().zip(expected).enumerate() {
+        let unit = if found.dtype() == DType::F32 { 2f64.powi(-24) } else { 2f64.powi(-40) };
+        assert!((a - b).abs() <= unit * (b.abs() + 1e-6), "element {i}: {a} is not {b}");
+    }
+}
+
+/// Every block edge of the blocked product is crossed.
+#[test]
+fn matrix_products_equal_plain_loops() {
+    for (m, n, k) in
+        [(1, 1, 1), (3, 5, 7), (4, 4, 256), (129, 131, 257), (130, 3, 600), (2, 300, 5)]
+    {
+        let (a, b) = (wave(&[m, k], 0.1), wave(&[k, n], 0.2));
+        let (x, y) = (a.to_f64(), b.to_f64());
+        let (mu, nu, ku) = (m as usize, n as usize, k as usize);
+        let expected: Vec<f64> = (0..mu * nu)
+            .map(|f| (0..ku).map(|l| x[f / nu * ku + l] * y[l * nu + f % nu]).sum())
+            .collect();
+        assert_close(&run(MatMul::default(), &[&a, &b])[0], &expected);
+        let at = run(Transpose { perm: vec![1, 0] }, &[&a]).remove(0);
+        let bt = run(Transpose { perm: vec![1, 0] }, &[&b]).remove(0);
+        let both = MatMul { transpose_lhs: true, transpose_rhs: true };
+        assert_close(&run(both, &[&at, &bt])[0], &expected);
+    }
+}
+
+#[test]
+fn integer_products_wrap_exactly() {
+    let a = Tensor::of(&[1, 2], &[i64::MAX, 3]);
+    let b = Tensor::of(&[2, 1], &[2i64, 1]);
+    assert_eq!(
+        run(MatMul::default(), &[&a, &b])[0].to_i64(),
+        [i64::MAX.wrapping_mul(2).wrapping_add(3)]
+    );
+    let a = Tensor::of(&[1, 2], &[200u8, 100]);
+    let b = Tensor::of(&[2, 1], &[2u8, 1]);
+    assert_eq!(run(MatMul::default(), &[&a, &b])[0].to_i64(), [500 % 256]);
+}
+
+struct Case {
+    x: [i64; 4],
+    w: [i64; 4],
+    strides: [i64; 2],
+    dilations: [i64; 2],
+    pads: [(i64, i64); 2],
+    groups: i64,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        x: [2, 3, 9, 8],
+        w: [5, 3, 3, 3],
+        strides: [1, 1],
+        dilations: [1, 1],
+        pads: [(1, 1), (1, 1)],
+        groups: 1,
+    },
+    Case {
+        x: [1, 4, 10, 7],
+        w: [6, 2, 2, 3],
+        strides: [2, 3],
+        dilations: [2, 1],
+        pads: [(0, 2), (1, 0)],
+        groups: 2,
+    },
+    Case {
+        x: [2, 6, 5, 5],
+        w: [6, 1, 3, 3],
+        strides: [2, 1],
+        dilations: [1, 2],
+        pads: [(1, 1), (2, 2)],
+        groups: 6,
+    },
+    Case {
+        x: [1, 64, 14, 14],
+        w: [140, 64, 1, 1],
+        strides: [1, 1],
+        dilations: [1, 1],
+        pads: [(0, 0), (0, 0)],
+        groups: 1,
+    },
+    Case {
+        x: [1, 3, 20, 20],
+        w: [8, 3, 7, 7],
+        strides: [2, 2],
+        dilations: [1, 1],
+        pads: [(3, 3), (3, 3)],
+        groups: 1,
+    },
+];
+
+#[test]
+fn convolutions_equal_plain_loops() {
+    for case in CASES {
+        let (x, w) = (wave(&case.x, 0.3), wave(&case.w, 0.4));
+        let bias = wave(&[case.w[0]], 0.5);
+        let op = Conv {
+            strides: case.strides.to_vec(),
+            dilations: case.dilations.to_vec(),
+            pads: case.pads.to_vec(),
+            groups: case.groups,
+        };
+        let found = run(op, &[&x, &w, &bias]).remove(0);
+        let (xs, ws, bs) = (x.to_f64(), w.to_f64(), bias.to_f64());
+        let [_, c, h, wd] = case.x;
+        let [m, cg, kh, kw] = case.w;
+        let out = found.dims().to_vec();
+        let mut expected = Vec::new();
+        for n in 0..out[0] {
+            for o in 0..m {
+                for y in 0..out[2] {
+                    for z in 0..out[3] {
+                        let mut sum = bs[o as usize];
+                        for i in 0..cg {
+                            let channel = o / (m / case.groups) * cg + i;
+                            for p in 0..kh {
+                                for q in 0..kw {
+                                    let r = y * case.strides[0] + p * case.dilations[0]
+                                        - case.pads[0].0;
+                                    let s = z * case.strides[1] + q * case.dilations[1]
+                                        - case.pads[1].0;
+                                    if r >= 0 && r < h && s >= 0 && s < wd {
+                                        sum += xs[(((n * c + channel) * h + r) * wd + s) as usize]
+                                            * ws[(((o * cg + i) * kh + p) * kw + q) as usize];
+                                    }
+                                }
+                            }
+                        }
+                        expected.push(sum);
+                    }
+                }
+            }
+        }
+        assert_close(&found, &expected);
+    }
+}
+
+/// The transpose is written as the scatter that defines it.
+#[test]
+fn transposed_convolutions_equal_a_scatter() {
+    for case in CASES {
+        let x = wave(&case.x, 0.3);
+        // Filters lie as [input channels, output channels per group, ..].
+        let [_, c, h, wd] = case.x;
+        let (m, [kh, kw]) = (2i64, [case.w[2], case.w[3]]);
+        let w = wave(&[c, m, kh, kw], 0.4);
+        let op = ConvTranspose {
+            strides: case.strides.to_vec(),
+            dilations: case.dilations.to_vec(),
+            pads: case.pads.to_vec(),
+            output_padding: vec![0, case.strides[1] - 1],
+            groups: case.groups,
+        };
+        let found = run(op, &[&x, &w]).remove(0);
+        let out = found.dims().to_vec();
+        assert_eq!(out[1], m * case.groups);
+        let (xs, ws) = (x.to_f64(), w.to_f64());
+        let mut expected = vec![0.0; found.len()];
+        for n in 0..case.x[0] {
+            for i in 0..c {
+                for o in 0..m {
+                    let channel = i / (c / case.groups) * m + o;
+                    for (y, z) in (0..h).flat_map(|y| (0..wd).map(move |z| (y, z))) {
+                        for (p, q) in (0..kh).flat_map(|p| (0..kw).map(move |q| (p, q))) {
+                            let r = y * case.strides[0] + p * case.dilations[0] - case.pads[0].0;
+                            let s = z * case.strides[1] + q * case.dilations[1] - case.pads[1].0;
+                            if r >= 0 && r < out[2] && s >= 0 && s < out[3] {
+                                expected[(((n * out[1] + channel) * out[2] + r) * out[3] + s)
+                                    as usize] += xs[(((n * c + i) * h + y) * wd + z) as usize]
+                                    * ws[(((i * m + o) * kh + p) * kw + q) as usize];
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert_close(&found, &expected);
+    }
+}
+
+fn resize(
+    sizes: &[i64],
+    scales: Option<&[f64]>,
+    mode: Interpolation,
+    coordinates: Coordinates,
+) -> Resize {
+    Resize {
+        sizes: Shape::fixed(sizes),
+        scales: scales.map(|s| s.iter().map(|&s| Real::new(s)).collect()),
+        mode,
+        coordinates,
+        exclude_outside: false,
+        antialias: false,
+        roi: Vec::new(),
+        extrapolation: Real::new(0.0),
+    }
+}
+
+/// Values from the definition of the ONNX operator.
+#[test]
+fn resizing_gives_published_values() {
+    let square = Tensor::of(&[1, 1, 2, 2], &[1f32, 2.0, 3.0, 4.0]);
+    let up = Some(&[1.0, 1.0, 2.0, 2.0][..]);
+    let linear = resize(&[1, 1, 4, 4], up, Interpolation::Linear, Coordinates::HalfPixel);
+    assert_close(
+        &run(linear, &[&square])[0],
+        &[1.0, 1.25, 1.75, 2.0, 1.5, 1.75, 2.25, 2.5, 2.5, 2.75, 3.25, 3.5, 3.0, 3.25, 3.75, 4.0],
+    );
+    let corners = resize(&[1, 1, 4, 4], up, Interpolation::Linear, Coordinates::AlignCorners);
+    let third = 1.0 / 3.0;
+    let row = |start: f64| (0..4).map(move |i| start + f64::from(i) * third);
+    let expected: Vec<f64> = (0..4).flat_map(|r| row(1.0 + 2.0 * f64::from(r) * third)).collect();
+    assert_close(&run(corners, &[&square])[0], &expected);
+    let up = Some(&[1.0, 1.0, 2.0, 3.0][..]);
+    let nearest = Interpolation::Nearest(Rounding::PreferFloor);
+    let nearest = resize(&[1, 1, 4, 6], up, nearest, Coordinates::HalfPixel);
+    let (low, high) = ([1.0, 1.0, 1.0, 2.0, 2.0, 2.0], [3.0, 3.0, 3.0, 4.0, 4.0, 4.0]);
+    assert_close(&run(nearest, &[&square])[0], &[low, low, high, high].concat());
+    let wide = Tensor::generate(DType::F32, &[1, 1, 4, 4], |i| i as f64 + 1.0);
+    let up = Some(&[1.0, 1.0, 2.0, 2.0][..]);
+    let cubic = Interpolation::Cubic(Real::new(-0.75));
+    let cubic = resize(&[1, 1, 8, 8], up, cubic, Coordinates::HalfPixel);
+    let found = run(cubic, &[&wide]).remove(0).to_f64();
+    let first = [
+        0.472_656_25,
+        0.769_531_25,
+        1.246_093_75,
+        1.875,
+        2.281_25,
+        2.910_156_25,
+        3.386_718_75,
+        3.683_593_75,
+    ];
+    for (a, b) in found.iter().zip(first) {
+        assert!((a - b).abs() < 1e-6, "{a} is not {b}");
+    }
+    let down = Some(&[1.0, 1.0, 0.6, 0.6][..]);
+    let eight = Tensor::generate(DType::F32, &[1, 1, 2, 4], |i| i as f64 + 1.0);
+    let linear = resize(&[1, 1, 1, 2], down, Interpolation::Linear, Coordinates::HalfPixel);
+    let found = run(linear, &[&eight]).remove(0).to_f64();
+    for (a, b) in found.iter().zip([2.666_666_5, 4.333_333_3]) {
+        assert!((a - b).abs() < 1e-6, "{a} is not {b}");
+    }
+}
+
+#[test]
+fn movement_gives_published_values() {
+    let t = |dims: &[i64], v: &[f32]| Tensor::of(dims, v);
+    let one = |op: Op, inputs: &[&Tensor]| run(op, inputs).remove(0).to_f64();
+    let data = t(&[2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    let at = Tensor::of(&[2, 2], &[0i64, 0, 1, 0]);
+    assert_eq!(one(GatherElements { axis: 1 }.into(), &[&data, &at]), [1.0, 1.0, 4.0, 3.0]);
+    let cube = t(&[2, 2, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    let at = Tensor::of(&[2, 1], &[1i64, 0]);
+    assert_eq!(one(GatherNd { batch_dims: 1 }.into(), &[&cube, &at]), [2.0, 3.0, 4.0, 5.0]);
+    let line = t(&[1, 5], &[1.0, 2.0, 3.0, 4.0, 5.0]);
+    let at = Tensor::of(&[1, 2], &[1i64, 3]);
+    let updates = t(&[1, 2], &[1.5, 2.5]);
+    let scatter = ScatterElements { axis: 1, reduction: Scatter::Replace };
+    assert_eq!(one(scatter.into(), &[&line, &at, &updates]), [1.0, 1.5, 3.0, 2.5, 5.0]);
+    let eight = t(&[8], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    let at = Tensor::of(&[4, 1], &[4i64, 3, 1, 7]);
+    let updates = t(&[4], &[9.0, 10.0, 11.0, 12.0]);
+    let scatter = ScatterNd { reduction: Scatter::Replace };
+    let expected = [1.0, 11.0, 3.0, 10.0, 9.0, 6.0, 7.0, 12.0];
+    assert_eq!(one(scatter.into(), &[&eight, &at, &updates]), expected);
+    let pad = |mode, before: [i64; 2], after: [i64; 2]| Pad {
+        mode,
+        before: before.map(Dim::from).to_vec(),
+        after: after.map(Dim::from).to_vec(),
+    };
+    let rows = t(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(
+        one(pad(PadMode::Reflect, [0, 2], [0, 1]).into(), &[&rows]),
+        [3.0, 2.0, 1.0, 2.0, 3.0, 2.0, 6.0, 5.0, 4.0, 5.0, 6.0, 5.0]
+    );
+    assert_eq!(
+        one(pad(PadMode::Wrap, [0, 1], [0, 1]).into(), &[&rows]),
+        [3.0, 1.0, 2.0, 3.0, 1.0, 6.0, 4.0, 5.0, 6.0, 4.0]
+    );
+    let cum = CumSum { axis: 0, exclusive: true, reverse: true };
+    assert_eq!(
+        one(cum.into(), &[&t(&[5], &[1.0, 2.0, 3.0, 4.0, 5.0])]),
+        [14.0, 12.0, 9.0, 5.0, 0.0]
+    );
+    let deep = Tensor::generate(DType::F32, &[1, 8, 1, 1], |i| i as f64);
+    let spread = |order| DepthToSpace { block: 2, order };
+    let expected = [0.0, 2.0, 4.0, 6.0, 1.0, 3.0, 5.0, 7.0];
+    assert_eq!(one(spread(DepthOrder::BlocksFirst).into(), &[&deep]), expected);
+    let expected: Vec<f64> = (0..8).map(f64::from).collect();
+    assert_eq!(one(spread(DepthOrder::ChannelsFirst).into(), &[&deep]), expected);
+    let top =
+        run(TopK { axis: 0, k: Dim::from(2), largest: true }, &[&t(&[4], &[1.0, 3.0, 3.0, 2.0])]);
+    assert_eq!((top[0].to_f64(), top[1].to_i64()), (vec![3.0, 3.0], vec![1, 2]));
+}
+
+#[test]
+fn pools_follow_the_ceiling_rule() {
+    let pool = |kind, kernel, stride, pad, ceil_mode| Pool {
+        kind,
+        kernel: vec![kernel],
+        strides: vec![stride],
+        dilations: vec![1],
+        pads: vec![pad],
+        ceil_mode,
+    };
+    let x = Tensor::generate(DType::F32, &[1, 1, 6], |i| i as f64 + 1.0);
+    let max = PoolKind::Max { indices: true };
+    let found = run(pool(max, 3, 2, (0, 0), true), &[&x]);
+    assert_eq!((found[0].to_f64(), found[1].to_i64()), (vec![3.0, 5.0, 6.0], vec![2, 4, 5]));
+    assert_eq!(run(pool(max, 3, 2, (0, 0), false), &[&x])[0].to_f64(), [3.0, 5.0]);
+    let mean = |count_include_pad| PoolKind::Average { count_include_pad };
+    assert_eq!(run(pool(mean(true), 3, 2, (1, 0), false), &[&x])[0].to_f64(), [1.0, 3.0, 5.0]);
+    assert_eq!(run(pool(mean(false), 3, 2, (1, 0), false), &[&x])[0].to_f64(), [1.5, 3.0, 5.0]);
+    // The last window would start in trailing padding: it does not count.
+    let short = Tensor::generate(DType::F32, &[1, 1, 2], |i| i as f64 + 1.0);
+    assert_eq!(run(pool(mean(false), 1, 2, (0, 1), true), &[&short])[0].to_f64(), [1.0]);
+}
+
+#[test]
+fn halves_round_once_and_to_even() {
+    let x = Tensor::of(&[4], &[0.5f32, 1.5, 2.5, -0.5]);
+    assert_eq!(run(Unary::Round, &[&x])[0].to_f64(), [0.0, 2.0, 2.0, 0.0]);
+    let wide = Tensor::of(&[3], &[2049.0f32, 2051.0, 65520.0]);
+    let half = run(Cast { to: DType::F16, saturate: true }, &[&wide]).remove(0);
+    assert_eq!(half.to_f64(), [2048.0, 2052.0, f64::INFINITY]);
+    let big = Tensor::of(&[2], &[300.7f32, -1.0]);
+    let saturated = run(Cast { to: DType::U8, saturate: true }, &[&big]).remove(0);
+    let wrapped = run(Cast { to: DType::U8, saturate: false }, &[&big]).remove(0);
+    assert_eq!((saturated.to_i64(), wrapped.to_i64()), (vec![255, 0], vec![44, 255]));
+    let rows = Tensor::of(&[1, 3], &[f32::NEG_INFINITY, 1000.0, 1000.0]);
+    assert_eq!(run(Softmax { axis: 1, log: false }, &[&rows])[0].to_f64(), [0.0, 0.5, 0.5]);
+}
