@@ -1,7 +1,7 @@
 //! Candidates: one way of one backend to compute a region in given formats.
 
-use crate::{Numerics, Policy, Region};
-use bricolage_ir::NodeId;
+use crate::{Policy, Region};
+use bricolage_ir::{NodeId, Numerics};
 use bricolage_runtime::Kernel;
 use bricolage_tensor::{Format, Storage};
 use std::{fmt, sync::Arc};

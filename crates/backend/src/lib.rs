@@ -4,11 +4,11 @@
 //! Which candidate is used is decided by measurement.
 
 mod candidate;
-mod numerics;
+mod policy;
 mod region;
 mod registry;
 
 pub use candidate::{Bound, Candidate, Declined, Packed, Proposals, Setting};
-pub use numerics::{Numerics, Policy};
+pub use policy::Policy;
 pub use region::{Region, RegionError};
 pub use registry::{Backend, BackendKind, BackendStatus, Registry, UnknownBackend};

@@ -11,6 +11,7 @@ mod evaluate;
 mod fact;
 mod graph;
 mod noise;
+mod numerics;
 pub mod ops;
 mod real;
 mod table;
@@ -27,6 +28,7 @@ pub use evaluate::{Evaluation, evaluate, evaluate_at, evaluate_from, named_input
 pub use fact::Fact;
 pub use graph::{Boundary, Graph, Node, NodeId, Origin, Role, Use, Value, ValueId, origin};
 pub use noise::evaluate_noisy;
+pub use numerics::Numerics;
 pub use ops::{Inputs, Op, OpDef, OpKind};
 pub use real::Real;
 pub use table::{OpTable, Row, missing};

@@ -17,7 +17,12 @@ pub struct MeasuredConversions<'a> {
 impl MeasuredConversions<'_> {
     /// The backend that converts between these formats: the first that has a kernel for it, the
     /// reference last.
-    pub fn converter(registry: &Registry, dims: &[i64], from: &Format, to: &Format) -> Option<Arc<dyn Backend>> {
+    pub fn converter(
+        registry: &Registry,
+        dims: &[i64],
+        from: &Format,
+        to: &Format,
+    ) -> Option<Arc<dyn Backend>> {
         let (trusted, others): (Vec<_>, Vec<_>) =
             registry.iter().partition(|b| b.kind() == BackendKind::Reference);
         others.into_iter().chain(trusted).find(|b| b.convert(dims, from, to).is_some()).cloned()

@@ -1,10 +1,8 @@
 //! Everything that the backends offer for a graph, each with the key under which its cost is known.
 
 use crate::PlaceError;
-use bricolage_backend::{
-    Backend, BackendKind, Candidate, Declined, Numerics, Region, Registry, Setting,
-};
-use bricolage_ir::{Graph, NodeId, Op, ValueId};
+use bricolage_backend::{Backend, BackendKind, Candidate, Declined, Region, Registry, Setting};
+use bricolage_ir::{Graph, NodeId, Numerics, Op, ValueId};
 use bricolage_measure::Key;
 use bricolage_tensor::{Format, Layout, Type};
 use std::{collections::HashMap, sync::Arc};

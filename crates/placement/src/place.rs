@@ -4,8 +4,8 @@ use crate::{
     Choice, Effort, Form, FormatId, Limits, Offer, Offers, Price, Pricing, Problem, ProblemError,
     Tensor, TrialError, gather, offers::is_edge_format, price, sweep,
 };
-use bricolage_backend::{BackendKind, Declined, Numerics, Region, Registry};
-use bricolage_ir::{EvalError, Graph, NodeId, TypeError, ValueId};
+use bricolage_backend::{BackendKind, Declined, Region, Registry};
+use bricolage_ir::{EvalError, Graph, NodeId, Numerics, TypeError, ValueId};
 use bricolage_measure::{DatabaseError, Measurement};
 use bricolage_tensor::{Format, Type};
 use std::collections::{BTreeSet, HashMap};

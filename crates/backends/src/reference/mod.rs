@@ -3,10 +3,10 @@
 //! A kernel is the text form of its region; large constants are built in beside it.
 
 use bricolage_backend::{
-    Backend, BackendKind, BackendStatus, Bound, Candidate, Declined, Numerics, Packed, Proposals,
-    Region, Setting,
+    Backend, BackendKind, BackendStatus, Bound, Candidate, Declined, Packed, Proposals, Region,
+    Setting,
 };
-use bricolage_ir::{Graph, NodeId, Op, ValueId, evaluate, parse, print};
+use bricolage_ir::{Graph, NodeId, Numerics, Op, ValueId, evaluate, parse, print};
 use bricolage_runtime::{Dims, Kernel, Needs, Operand, Recipe, Run, RunError};
 use bricolage_tensor::{Datum, Format, Storage, Tensor, Type};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! What a kernel may do to the numbers, and what the user allows.
+//! What a computation may do to the numbers.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How far a kernel's arithmetic departs from the reference.
+/// How far a kernel's or a rule's arithmetic departs from the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Numerics {
@@ -28,31 +28,6 @@ impl Numerics {
             Numerics::Winograd(4) => 1e-5,
             Numerics::Winograd(_) => 2e-5,
             Numerics::Reduced => 6e-4,
-        }
-    }
-}
-
-/// What the user allows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Policy {
-    /// Other orders of summation only.
-    Strict,
-    /// Winograd with tiles of 2 and 4 as well.
-    #[default]
-    Default,
-    /// Larger tiles and reduced precision as well, within the accuracy budget.
-    Fast,
-}
-
-impl Policy {
-    /// Whether a kernel of this class may be used.
-    pub fn admits(self, numerics: Numerics) -> bool {
-        match numerics {
-            Numerics::Exact | Numerics::Reassociates => true,
-            Numerics::Winograd(tile) => {
-                self == Policy::Fast || (self == Policy::Default && tile <= 4)
-            }
-            Numerics::Reduced => self == Policy::Fast,
         }
     }
 }
