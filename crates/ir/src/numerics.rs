@@ -5,7 +5,6 @@ use std::fmt;
 
 /// How far a kernel's or a rule's arithmetic departs from the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[non_exhaustive]
 pub enum Numerics {
     /// The same operations in the same order, or none at all.
     Exact,

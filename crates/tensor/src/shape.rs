@@ -9,6 +9,7 @@ use std::{
 
 /// The dims of a tensor, outermost first; empty for a scalar.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Shape(pub Vec<Dim>);
 
 impl Shape {
