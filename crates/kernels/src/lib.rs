@@ -10,9 +10,11 @@
 #![allow(clippy::needless_range_loop)]
 
 mod conv;
+mod iterate;
 mod layout;
 mod math;
 mod matmul;
+mod pointwise;
 mod post;
 mod simd;
 mod spec;
@@ -22,6 +24,7 @@ mod view;
 
 pub use conv::{Conv, ConvAlgorithm, ConvKnobs, ConvSpec};
 pub use matmul::{MatMul, MatMulKnobs, MatMulSpec};
+pub use pointwise::{Binary, Instruction, Pointwise, PointwiseOperand, PointwiseSpec};
 pub use post::Post;
 pub use simd::Isa;
 pub use spec::{BACKEND, NativeKernel, Packed, Spec, SpecError, rebuild};

@@ -161,6 +161,26 @@ impl Image {
         self.kind == Kind::Blocked || self.lanes(b) == LANES
     }
 
+    /// Zeroes the channels that the last block has room for but the image lacks.
+    ///
+    /// # Safety
+    /// The image is writable.
+    pub(crate) unsafe fn zero_missing(&self) {
+        let lanes = self.dims.c % LANES;
+        if self.kind != Kind::Blocked || lanes == 0 {
+            return;
+        }
+        let block = (self.dims.blocks() - 1) * self.sb;
+        for n in 0..self.dims.n {
+            for y in 0..self.dims.h as isize {
+                for x in 0..self.dims.w as isize {
+                    let p = self.at(n, y, x).wrapping_add(block + lanes);
+                    std::ptr::write_bytes(p, 0, LANES - lanes);
+                }
+            }
+        }
+    }
+
     /// Zeroes the halo.
     ///
     /// # Safety
