@@ -544,7 +544,10 @@ impl Kernel for Pointwise {
     fn needs(&self, _: &Dims<'_>, threads: usize) -> Needs {
         let inputs = self.spec.operands.len() - self.spec.constants;
         let mut in_place = Vec::new();
-        for (o, format) in self.output_formats.iter().enumerate() {
+        // With several outputs one may be written before another's value is read.
+        for (o, format) in
+            self.output_formats.iter().enumerate().filter(|_| self.spec.outputs.len() == 1)
+        {
             for (i, operand) in self.spec.operands[..inputs].iter().enumerate() {
                 if operand.dims == self.spec.dims && operand.format == *format {
                     in_place.push((o, i));

@@ -2,9 +2,13 @@
 
 use crate::{
     Isa,
+    attention::{Attention, AttentionSpec},
     conv::{Conv, ConvSpec},
     matmul::{MatMul, MatMulSpec},
+    movement::{Convert, ConvertSpec, Copy, CopySpec, Gather, GatherSpec, Resize, ResizeSpec},
     pointwise::{Pointwise, PointwiseOperand, PointwiseSpec},
+    pooling::{PoolSpec, Pooling},
+    rows::{Norm, NormSpec, Reduce, ReduceSpec, Softmax, SoftmaxSpec},
 };
 use bricolage_runtime::{Kernel, Operand, Recipe, Run, RunError};
 use bricolage_tensor::{DType, Format, Layout, Storage, Tensor};
@@ -130,6 +134,15 @@ specs! {
     MatMul(MatMulSpec, MatMul),
     Conv(ConvSpec, Conv),
     Pointwise(PointwiseSpec, Pointwise),
+    Pool(PoolSpec, Pooling),
+    Softmax(SoftmaxSpec, Softmax),
+    Norm(NormSpec, Norm),
+    Reduce(ReduceSpec, Reduce),
+    Copy(CopySpec, Copy),
+    Convert(ConvertSpec, Convert),
+    Gather(GatherSpec, Gather),
+    Resize(ResizeSpec, Resize),
+    Attention(AttentionSpec, Attention),
 }
 
 /// The recipe of a kernel named `name`.
@@ -216,4 +229,9 @@ pub(crate) fn pack_as_they_are(
         format: Format::plain(t.dtype()),
     };
     Ok(raw.iter().map(pack).collect())
+}
+
+/// The packing of a kernel without constants.
+pub(crate) fn no_constants(kernel: &str, raw: &[Tensor]) -> Result<Vec<Packed>, SpecError> {
+    pack_as_they_are(kernel, raw, &[])
 }
