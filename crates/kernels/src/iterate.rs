@@ -10,18 +10,13 @@ pub(crate) struct Nest {
     dims: [usize; MAX_DIMS],
     rank: usize,
     strides: [[usize; MAX_DIMS]; MAX_OPERANDS],
-    operands: usize,
 }
 
 impl Nest {
     /// Over `extents`, with the strides of each operand; at most [`MAX_OPERANDS`] of them.
     pub(crate) fn new(extents: &[usize], operands: &[[usize; MAX_DIMS]]) -> Nest {
-        let mut nest = Nest {
-            dims: [1; MAX_DIMS],
-            rank: 0,
-            strides: [[0; MAX_DIMS]; MAX_OPERANDS],
-            operands: operands.len(),
-        };
+        let mut nest =
+            Nest { dims: [1; MAX_DIMS], rank: 0, strides: [[0; MAX_DIMS]; MAX_OPERANDS] };
         for (d, &extent) in extents.iter().enumerate() {
             if extent == 1 {
                 continue;

@@ -19,6 +19,7 @@ mod movement;
 mod pointwise;
 mod pooling;
 mod post;
+pub mod registry;
 mod rows;
 mod simd;
 mod spec;
