@@ -53,10 +53,14 @@ unsafe fn row<S: Simd>(
     }
     if lanes < LANES && to.kind == Kind::Last {
         // Few channels, such as an image's three: element by element.
-        for x in 0..w {
-            for c in 0..lanes {
-                *dst.add(x * to.sw + c) = *src.add(x * from.sw + c * from.sc);
-            }
+        match lanes {
+            1 => few::<1>(from, src, to, dst, w),
+            2 => few::<2>(from, src, to, dst, w),
+            3 => few::<3>(from, src, to, dst, w),
+            4 => few::<4>(from, src, to, dst, w),
+            5 => few::<5>(from, src, to, dst, w),
+            6 => few::<6>(from, src, to, dst, w),
+            _ => few::<7>(from, src, to, dst, w),
         }
         return;
     }
@@ -105,5 +109,22 @@ unsafe fn row<S: Simd>(
             }
         }
         x += count;
+    }
+}
+
+#[inline(always)]
+unsafe fn few<const C: usize>(from: &Image, src: *const f32, to: &Image, dst: *mut f32, w: usize) {
+    if from.sw == 1 && to.sw == C {
+        for x in 0..w {
+            for c in 0..C {
+                *dst.add(x * C + c) = *src.add(c * from.sc + x);
+            }
+        }
+        return;
+    }
+    for x in 0..w {
+        for c in 0..C {
+            *dst.add(x * to.sw + c) = *src.add(x * from.sw + c * from.sc);
+        }
     }
 }

@@ -9,20 +9,35 @@
 // Register tiles are arrays with constant bounds, which the compiler unrolls when indexed.
 #![allow(clippy::needless_range_loop)]
 
+mod attention;
 mod conv;
+mod iterate;
 mod layout;
 mod math;
 mod matmul;
+mod movement;
+mod pointwise;
+mod pooling;
 mod post;
+pub mod registry;
+mod rows;
 mod simd;
 mod spec;
 mod tile;
 mod unary;
 mod view;
 
+pub use attention::{Attention, AttentionSpec};
 pub use conv::{Conv, ConvAlgorithm, ConvKnobs, ConvSpec};
 pub use matmul::{MatMul, MatMulKnobs, MatMulSpec};
+pub use movement::{
+    Convert, ConvertSpec, Coordinates, Copy, CopySpec, Gather, GatherSpec, PadMode, Piece, Resize,
+    ResizeMode, ResizeSpec, Rounding,
+};
+pub use pointwise::{Binary, Instruction, Pointwise, PointwiseOperand, PointwiseSpec};
+pub use pooling::{PoolOp, PoolSpec, Pooling};
 pub use post::Post;
+pub use rows::{Norm, NormSpec, Reduce, ReduceOp, ReduceSpec, Softmax, SoftmaxSpec};
 pub use simd::Isa;
 pub use spec::{BACKEND, NativeKernel, Packed, Spec, SpecError, rebuild};
 pub use unary::Unary;

@@ -207,8 +207,11 @@ pub(crate) unsafe fn gelu<S: Simd, const N: usize>(x: [S::V; N]) -> [S::V; N] {
     let scale = S::splat(2.0 / (GELU_CLAMP * GELU_CLAMP));
     let u = each!(q => S::fma(S::mul(c[q], c[q]), scale, S::splat(-1.0)));
     let p = horner::<S, N, 14>(&GELU, u);
-    // Beyond the clamp the distance to 0 or x is below one unit of rounding of 5.5.
-    each!(q => S::mul(x[q], S::fma(c[q], p[q], S::splat(0.5))))
+    // Below the clamp the distribution function is 0 next to 1/2, and what is left of it is noise.
+    each!(q => {
+        let phi = S::fma(c[q], p[q], S::splat(0.5));
+        S::mul(x[q], S::andnot(S::lt(x[q], S::splat(-GELU_CLAMP)), phi))
+    })
 }
 
 /// `x` with its sign flipped.

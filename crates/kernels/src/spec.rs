@@ -1,6 +1,15 @@
 //! Kernels as data: specs, recipes and packing.
 
-use crate::{Isa, conv::Conv, conv::ConvSpec, matmul::MatMul, matmul::MatMulSpec};
+use crate::{
+    Isa,
+    attention::{Attention, AttentionSpec},
+    conv::{Conv, ConvSpec},
+    matmul::{MatMul, MatMulSpec},
+    movement::{Convert, ConvertSpec, Copy, CopySpec, Gather, GatherSpec, Resize, ResizeSpec},
+    pointwise::{Pointwise, PointwiseOperand, PointwiseSpec},
+    pooling::{PoolSpec, Pooling},
+    rows::{Norm, NormSpec, Reduce, ReduceSpec, Softmax, SoftmaxSpec},
+};
 use bricolage_runtime::{Kernel, Operand, Recipe, Run, RunError};
 use bricolage_tensor::{DType, Format, Layout, Storage, Tensor};
 use serde::{Deserialize, Serialize};
@@ -124,6 +133,16 @@ macro_rules! specs {
 specs! {
     MatMul(MatMulSpec, MatMul),
     Conv(ConvSpec, Conv),
+    Pointwise(PointwiseSpec, Pointwise),
+    Pool(PoolSpec, Pooling),
+    Softmax(SoftmaxSpec, Softmax),
+    Norm(NormSpec, Norm),
+    Reduce(ReduceSpec, Reduce),
+    Copy(CopySpec, Copy),
+    Convert(ConvertSpec, Convert),
+    Gather(GatherSpec, Gather),
+    Resize(ResizeSpec, Resize),
+    Attention(AttentionSpec, Attention),
 }
 
 /// The recipe of a kernel named `name`.
@@ -186,4 +205,33 @@ pub(crate) fn only_constant<'a>(kernel: &str, run: &Run<'a>) -> Result<&'a Opera
             what: format!("needs 1 constant, found {}", other.len()),
         }),
     }
+}
+
+/// Plain constants that a kernel reads as they are.
+pub(crate) fn pack_as_they_are(
+    kernel: &str,
+    raw: &[Tensor],
+    operands: &[PointwiseOperand],
+) -> Result<Vec<Packed>, SpecError> {
+    let fits = |(t, o): (&Tensor, &PointwiseOperand)| {
+        t.dtype() == o.format.dtype && t.dims() == o.dims && o.format.layout == Layout::Plain
+    };
+    if raw.len() != operands.len() || !raw.iter().zip(operands).all(fits) {
+        let list = |all: Vec<String>| all.join(", ");
+        let needed = operands.iter().map(|o| format!("{}{:?}", o.format, o.dims)).collect();
+        let found = raw.iter().map(|t| format!("{}{:?}", t.dtype(), t.dims())).collect();
+        let what = format!("needed [{}], found [{}]", list(needed), list(found));
+        return Err(SpecError::Pack { kernel: kernel.to_owned(), what });
+    }
+    let pack = |t: &Tensor| Packed {
+        bytes: Storage::copy_of(t.bytes()),
+        dims: t.dims().to_vec(),
+        format: Format::plain(t.dtype()),
+    };
+    Ok(raw.iter().map(pack).collect())
+}
+
+/// The packing of a kernel without constants.
+pub(crate) fn no_constants(kernel: &str, raw: &[Tensor]) -> Result<Vec<Packed>, SpecError> {
+    pack_as_they_are(kernel, raw, &[])
 }

@@ -363,3 +363,9 @@ pub(crate) fn part(n: usize, parts: usize, i: usize) -> (usize, usize) {
     let (size, rest) = (n / parts, n % parts);
     (i * size + i.min(rest), size + usize::from(i < rest))
 }
+
+/// Start and end of part `i`; see [`part`].
+pub(crate) fn part_range(n: usize, parts: usize, i: usize) -> (usize, usize) {
+    let (start, size) = part(n, parts, i);
+    (start, start + size)
+}

@@ -222,11 +222,62 @@ macro_rules! scalar {
     };
 }
 
-impl Body for MapUnary {
+/// [`MapUnary`] for the function with one number only, so that each function has code of its own.
+struct One<const FUNCTION: u8>(MapUnary);
+
+macro_rules! numbered {
+    ($($name:ident)*) => {
+        #[derive(Clone, Copy)]
+        #[repr(u8)]
+        enum Function {
+            $($name),*
+        }
+
+        impl Unary {
+            fn function(self) -> Function {
+                match self {
+                    $(Unary::$name { .. } => Function::$name),*
+                }
+            }
+        }
+
+        impl Body for MapUnary {
+            type Out = ();
+
+            #[inline(always)]
+            unsafe fn run<S: Simd>(self) {
+                match self.op.function() {
+                    $(Function::$name => S::enter(One::<{ Function::$name as u8 }>(self))),*
+                }
+            }
+        }
+    };
+}
+
+numbered! {
+    Neg Abs Sign Ceil Floor Round Trunc Sqrt
+    Rsqrt Reciprocal Square Exp Log Erf Tanh Sigmoid
+    Relu LeakyRelu ThresholdedRelu Elu Celu Selu Clip HardSigmoid
+    HardSwish Softplus Softsign Gelu GeluTanh Swish Mish Affine
+    Sin Cos Tan Asin Acos Atan Sinh Cosh
+    Asinh Acosh Atanh Not IsNaN IsInf
+}
+
+impl<const FUNCTION: u8> Body for One<FUNCTION> {
     type Out = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        if self.0.op.function() as u8 != FUNCTION {
+            return;
+        }
+        self.0.apply::<S>();
+    }
+}
+
+impl MapUnary {
+    #[inline(always)]
+    unsafe fn apply<S: Simd>(self) {
         let one = S::splat(1.0);
         let zero = S::zero();
         match self.op {

@@ -161,6 +161,26 @@ impl Image {
         self.kind == Kind::Blocked || self.lanes(b) == LANES
     }
 
+    /// Zeroes the channels that the last block has room for but the image lacks.
+    ///
+    /// # Safety
+    /// The image is writable.
+    pub(crate) unsafe fn zero_missing(&self) {
+        let lanes = self.dims.c % LANES;
+        if self.kind != Kind::Blocked || lanes == 0 {
+            return;
+        }
+        let block = (self.dims.blocks() - 1) * self.sb;
+        for n in 0..self.dims.n {
+            for y in 0..self.dims.h as isize {
+                for x in 0..self.dims.w as isize {
+                    let p = self.at(n, y, x).wrapping_add(block + lanes);
+                    std::ptr::write_bytes(p, 0, LANES - lanes);
+                }
+            }
+        }
+    }
+
     /// Zeroes the halo.
     ///
     /// # Safety
@@ -273,6 +293,45 @@ pub(crate) fn check_operand(
         return fail(format!("needs {what} aligned to {element} bytes"));
     }
     Ok(())
+}
+
+/// Refuses an operand whose strides are not those of a dense tensor of its format.
+pub(crate) fn dense_operand(kernel: &str, operand: &Operand<'_>) -> Result<(), RunError> {
+    let (dims, strides) = (operand.dims, operand.strides);
+    // Dims from the innermost out, as (logical dim, physical extent); the innermost stride.
+    let (halo, block, first) = match operand.format.layout {
+        Layout::ChannelsLast { halo } => (2 * i64::from(halo), 0, dims[1]),
+        Layout::Blocked { block, halo } => {
+            (2 * i64::from(halo), i64::from(block), i64::from(block))
+        }
+        _ => (0, 0, 1),
+    };
+    let plain = operand.format.layout == Layout::Plain;
+    let mut inner = first;
+    let mut dense = plain || block > 0 || dims[1] == 1 || strides[1] == 1;
+    for d in (0..dims.len()).rev() {
+        let extent = match d {
+            _ if plain => dims[d],
+            0 => dims[0],
+            1 if block > 0 => (dims[1] + block - 1) / block,
+            1 => continue,
+            _ => dims[d] + halo,
+        };
+        dense &= extent <= 1 || strides[d] == inner;
+        inner *= extent;
+    }
+    if dense {
+        return Ok(());
+    }
+    Err(RunError::Operand {
+        kernel: kernel.to_owned(),
+        what: format!("needs a dense tensor, found strides {strides:?}"),
+    })
+}
+
+/// [`dense_operand`] for all inputs and outputs.
+pub(crate) fn dense(kernel: &str, run: &Run<'_>) -> Result<(), RunError> {
+    run.inputs.iter().chain(run.outputs).try_for_each(|o| dense_operand(kernel, o))
 }
 
 /// Elements from the start of the memory to the end of the last element, halo and padding included;

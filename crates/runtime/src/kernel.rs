@@ -52,6 +52,12 @@ pub struct Operand<'a> {
     memory: PhantomData<&'a mut [u8]>,
 }
 
+// SAFETY: an operand is a description; by the contract of `Operand::new` its bytes are the kernel's
+// alone while it runs, and the kernel orders the accesses of its own threads.
+unsafe impl Send for Operand<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Operand<'_> {}
+
 impl<'a> Operand<'a> {
     /// Describes `len` bytes at `ptr`.
     ///

@@ -1,8 +1,12 @@
 //! What is timed.
 
 use crate::harness::{F32, blocked, last};
-use bricolage_kernels::{ConvAlgorithm, ConvSpec, MatMulSpec, Post, Spec, Unary};
-use bricolage_tensor::Format;
+use bricolage_kernels::{
+    AttentionSpec, Binary, ConvAlgorithm, ConvSpec, ConvertSpec, CopySpec, Instruction, MatMulSpec,
+    NormSpec, PointwiseOperand, PointwiseSpec, PoolOp, PoolSpec, Post, ReduceOp, ReduceSpec,
+    SoftmaxSpec, Spec, Unary,
+};
+use bricolage_tensor::{DType, Format};
 
 pub type Operands = Vec<(Vec<i64>, Format)>;
 
@@ -20,6 +24,7 @@ pub fn all() -> Vec<Row> {
     let mut rows = Vec::new();
     matmuls(&mut rows);
     convs(&mut rows);
+    others(&mut rows);
     rows
 }
 
@@ -139,5 +144,175 @@ fn convs(rows: &mut Vec<Row>) {
                 }
             }
         }
+    }
+}
+
+fn others(rows: &mut Vec<Row>) {
+    let mut add = |name: &str,
+                   spec: Spec,
+                   inputs: Operands,
+                   raw: Vec<Vec<i64>>,
+                   output: (Vec<i64>, Format)| {
+        let elements: i64 = output.0.iter().product();
+        let flops = match &spec {
+            Spec::Attention(s) => (4 * s.heads * s.queries * s.keys * s.depth) as f64,
+            _ => elements as f64,
+        };
+        rows.push(Row { name: name.into(), flops, spec, inputs, raw, outputs: vec![output] });
+    };
+    let dims = vec![12, 128, 128];
+    let spec = SoftmaxSpec { dims: dims.clone(), axis: 2, log: false };
+    add("softmax 12x128x128", Spec::Softmax(spec), vec![(dims.clone(), F32)], vec![], (dims, F32));
+    let dims = vec![128, 768];
+    for residual in [false, true] {
+        let spec = NormSpec {
+            dims: dims.clone(),
+            axis: 1,
+            epsilon: 1e-12,
+            rms: false,
+            scale: true,
+            bias: true,
+            residual,
+            keep_sum: false,
+        };
+        let inputs = vec![(dims.clone(), F32); 1 + usize::from(residual)];
+        let name = if residual { "add + layer norm 128x768" } else { "layer norm 128x768" };
+        add(name, Spec::Norm(spec), inputs, vec![vec![768]; 2], (dims.clone(), F32));
+    }
+    for (name, dims, format, op) in [
+        ("gelu 128x3072", vec![128, 3072], F32, Unary::Gelu),
+        ("tanh 128x3072", vec![128, 3072], F32, Unary::Tanh),
+        ("silu 128x3072", vec![128, 3072], F32, Unary::Swish { alpha: 1.0 }),
+        ("relu 1x256x56x56", vec![1, 256, 56, 56], F32, Unary::Relu),
+        ("relu 1x256x56x56 c8+1", vec![1, 256, 56, 56], blocked(1), Unary::Relu),
+        ("tiny relu 16", vec![16], F32, Unary::Relu),
+    ] {
+        let spec = PointwiseSpec {
+            dims: dims.clone(),
+            format: format.clone(),
+            operands: vec![PointwiseOperand { dims: dims.clone(), format: format.clone() }],
+            constants: 0,
+            body: vec![Instruction::Operand(0), Instruction::Unary(op, 0)],
+            outputs: vec![(1, DType::F32)],
+        };
+        let operand = (dims, format);
+        add(name, Spec::Pointwise(spec), vec![operand.clone()], vec![], operand);
+    }
+    for (name, other) in [
+        ("add 1x256x56x56", vec![1, 256, 56, 56]),
+        ("add per channel 1x256x56x56", vec![256, 1, 1]),
+    ] {
+        let dims = vec![1, 256, 56, 56];
+        let operand = |dims: &[i64]| PointwiseOperand { dims: dims.to_vec(), format: F32 };
+        let spec = PointwiseSpec {
+            dims: dims.clone(),
+            format: F32,
+            operands: vec![operand(&dims), operand(&other)],
+            constants: 0,
+            body: vec![
+                Instruction::Operand(0),
+                Instruction::Operand(1),
+                Instruction::Binary(Binary::Add, 0, 1),
+            ],
+            outputs: vec![(2, DType::F32)],
+        };
+        add(
+            name,
+            Spec::Pointwise(spec),
+            vec![(dims.clone(), F32), (other, F32)],
+            vec![],
+            (dims, F32),
+        );
+    }
+    for (name, format) in [("c8", blocked(0)), ("nhwc", last(0)), ("plain", F32)] {
+        let spec = PoolSpec {
+            input: vec![1, 64, 112, 112],
+            input_format: format.clone(),
+            output_format: format.clone(),
+            op: PoolOp::Max,
+            kernel: vec![3, 3],
+            strides: vec![2, 2],
+            dilations: vec![1, 1],
+            pads: vec![1; 4],
+            ceil: false,
+        };
+        let input = (spec.input.clone(), format.clone());
+        add(
+            &format!("max pool 3x3s2 64 112 {name}"),
+            Spec::Pool(spec),
+            vec![input],
+            vec![],
+            (vec![1, 64, 56, 56], format.clone()),
+        );
+        let spec = PoolSpec {
+            input: vec![1, 2048, 7, 7],
+            input_format: format.clone(),
+            output_format: F32,
+            op: PoolOp::Average { count_pads: false },
+            kernel: vec![7, 7],
+            strides: vec![1, 1],
+            dilations: vec![1, 1],
+            pads: vec![0; 4],
+            ceil: false,
+        };
+        let input = (spec.input.clone(), format.clone());
+        add(
+            &format!("global average 2048 7 {name}"),
+            Spec::Pool(spec),
+            vec![input],
+            vec![],
+            (vec![1, 2048, 1, 1], F32),
+        );
+        let dims = vec![1, 64, 56, 56];
+        for (to_name, to) in [("c8", blocked(1)), ("nhwc", last(1)), ("plain", F32)] {
+            let spec = ConvertSpec { dims: dims.clone(), from: format.clone(), to: to.clone() };
+            add(
+                &format!("convert 64 56 {name} to {to_name}"),
+                Spec::Convert(spec),
+                vec![(dims.clone(), format.clone())],
+                vec![],
+                (dims.clone(), to),
+            );
+        }
+    }
+    for (name, dims, order) in [
+        ("128x12x64 to 12x128x64", vec![128, 12, 64], [1, 0, 2]),
+        ("768x768x1", vec![768, 768, 1], [1, 0, 2]),
+    ] {
+        let spec = CopySpec::transpose(&dims, &F32, &order);
+        let output = spec.outputs[0].clone();
+        add(&format!("transpose {name}"), Spec::Copy(spec), vec![(dims, F32)], vec![], output);
+    }
+    for (name, axes) in [("rows", vec![1]), ("columns", vec![0])] {
+        let spec = ReduceSpec { dims: vec![1024, 1024], axes, keep_dims: false, op: ReduceOp::Sum };
+        add(
+            &format!("sum 1024x1024 {name}"),
+            Spec::Reduce(spec),
+            vec![(vec![1024, 1024], F32)],
+            vec![],
+            (vec![1024], F32),
+        );
+    }
+    for n in [128, 1024] {
+        let spec = AttentionSpec {
+            batch: 1,
+            heads: 12,
+            key_heads: 12,
+            queries: n,
+            keys: n,
+            depth: 64,
+            value_depth: 64,
+            scale: 0.125,
+            mask: None,
+            causal: false,
+        };
+        let dims = vec![1, 12, n, 64];
+        add(
+            &format!("attention 12x{n}x64"),
+            Spec::Attention(spec),
+            vec![(dims.clone(), F32); 3],
+            vec![],
+            (dims, F32),
+        );
     }
 }

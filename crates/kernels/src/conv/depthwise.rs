@@ -156,14 +156,19 @@ impl Band<'_> {
                 let mut column = 0;
                 while column < g.output.w {
                     let wide = g.output.w - column >= WIDE;
-                    for b in self.blocks.0..self.blocks.1 {
-                        let s = strip(b);
+                    let mut s = strip(self.blocks.0);
+                    for _ in self.blocks.0..self.blocks.1 {
                         match (rows, wide) {
                             (2, true) => self.tile::<S, K, T, 2, WIDE>(&s, row, column, r),
                             (2, false) => self.tile::<S, K, T, 2, 1>(&s, row, column, r),
                             (_, true) => self.tile::<S, K, T, 1, WIDE>(&s, row, column, r),
                             (_, false) => self.tile::<S, K, T, 1, 1>(&s, row, column, r),
                         }
+                        s.input = s.input.wrapping_add(x.sb);
+                        s.output = s.output.wrapping_add(y.sb);
+                        s.residual = s.residual.wrapping_add(r.sb);
+                        s.weights = s.weights.wrapping_add(of.window() * LANES);
+                        s.bias = s.bias.wrapping_add(LANES);
                     }
                     column += if wide { WIDE } else { 1 };
                 }
@@ -262,8 +267,8 @@ impl Band<'_> {
         for iy in 0..(ROWS - 1) * T + K {
             let line = input.wrapping_add(iy * s.in_row);
             let mut d = [S::zero(); 16];
-            for (i, value) in d.iter_mut().enumerate().take((COLUMNS - 1) * T + K) {
-                *value = S::load(line.wrapping_add(i * s.in_pixel));
+            for i in 0..(COLUMNS - 1) * T + K {
+                d[i] = S::load(line.wrapping_add(i * s.in_pixel));
             }
             for q in 0..ROWS {
                 if iy >= q * T && iy < q * T + K {
@@ -277,9 +282,31 @@ impl Band<'_> {
                 }
             }
         }
-        for (q, sums) in acc.iter().enumerate() {
-            for (i, &sum) in sums.iter().enumerate() {
-                self.put::<S>(s, row + q, column + i, r, sum);
+        if let (Some((flags, low, high)), LANES) = (self.of.common.epilogue.simple(), s.lanes) {
+            let (low, high) =
+                if flags & CLAMP != 0 { (low, high) } else { (f32::NEG_INFINITY, f32::INFINITY) };
+            let (low, high) = (S::splat(low), S::splat(high));
+            if flags & RESIDUAL != 0 {
+                let res = s.residual.wrapping_add(row * r.sh + column * r.sw);
+                for q in 0..ROWS {
+                    for i in 0..COLUMNS {
+                        let p = res.wrapping_add(q * r.sh + i * r.sw);
+                        acc[q][i] = S::add(acc[q][i], S::load(p));
+                    }
+                }
+            }
+            let to = s.output.wrapping_add(row * s.out_row + column * s.out_pixel);
+            for q in 0..ROWS {
+                for i in 0..COLUMNS {
+                    let x = S::min(high, S::max(low, acc[q][i]));
+                    S::store(to.wrapping_add(q * s.out_row + i * s.out_pixel), x);
+                }
+            }
+            return;
+        }
+        for q in 0..ROWS {
+            for i in 0..COLUMNS {
+                self.put::<S>(s, row + q, column + i, r, acc[q][i]);
             }
         }
     }

@@ -22,7 +22,6 @@ struct Common {
     geometry: Geometry,
     epilogue: Epilogue,
     isa: Isa,
-    bias: bool,
 }
 
 /// One run of a convolution, with the operands checked and seen as images.
@@ -75,7 +74,7 @@ impl Conv {
         let geometry = Geometry::new(&spec)?;
         let epilogue = Epilogue::new(&spec.posts);
         let adds = epilogue.adds();
-        let common = Common { geometry, epilogue, isa, bias: spec.bias };
+        let common = Common { geometry, epilogue, isa };
         let algorithm: Box<dyn Algorithm> = match spec.algorithm {
             ConvAlgorithm::Direct => Box::new(direct::Direct::new(common, &spec)?),
             ConvAlgorithm::Winograd { tile } => {

@@ -176,7 +176,6 @@ pub(super) struct Geometry {
     pub(super) input: ImageDims,
     pub(super) output: ImageDims,
     pub(super) input_kind: Kind,
-    pub(super) output_kind: Kind,
     /// Halo of the input above and below, and left and right.
     pub(super) halo: (usize, usize),
     pub(super) kernel: (usize, usize),
@@ -250,7 +249,6 @@ impl Geometry {
             input,
             output: ImageDims { n: input.n, c: out as usize, h, w },
             input_kind,
-            output_kind,
             halo: if spatial == 1 { (0, halo) } else { (halo, halo) },
             kernel,
             strides,

@@ -3,4 +3,8 @@
 mod conv;
 mod harness;
 mod matmul;
+mod movement;
+mod pointwise;
 mod reference;
+mod registry;
+mod rows;

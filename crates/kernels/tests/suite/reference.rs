@@ -21,6 +21,9 @@ impl Sum {
 /// The function of an ONNX operator.
 pub fn unary(op: Unary, x: f64) -> f64 {
     let f = f64::from;
+    if x.is_nan() && !matches!(op, Unary::Not | Unary::IsNaN | Unary::IsInf { .. }) {
+        return x;
+    }
     let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
     match op {
         Unary::Neg => -x,
