@@ -1,6 +1,8 @@
 //! One module per backend.
 #![allow(unsafe_code)] // operands are raw memory; foreign libraries are called through pointers
 
+mod native;
 mod reference;
 
+pub use native::Native;
 pub use reference::Reference;

@@ -72,6 +72,28 @@ fn scores(look: Look<'_>, value: ValueId) -> Option<Scores> {
     bare(*then, Some(Mask::Let(*condition)))
 }
 
+/// Whether a constant mask lets query `i` of `s` see the keys up to `i + t - s` and no others.
+fn is_causal(look: Look<'_>, mask: &Mask, product: ValueId) -> bool {
+    let (value, visible): (ValueId, fn(f64) -> bool) = match mask {
+        Mask::Added(v) => (*v, |x| x == 0.0),
+        Mask::Let(v) => (*v, |x| x != 0.0),
+    };
+    let (Some(tensor), Some(scores)) = (look.0.constant_of(value), look.dims(product)) else {
+        return false;
+    };
+    let [.., s, t] = scores[..] else { return false };
+    let (dims, rank) = (tensor.dims(), tensor.dims().len());
+    let matrix =
+        rank >= 2 && dims[rank - 2..] == [s, t] && dims[..rank - 2].iter().all(|&d| d == 1);
+    // What is hidden must vanish in the softmax.
+    let hidden = |x: f64| if matches!(mask, Mask::Added(_)) { x <= -1e4 } else { x == 0.0 };
+    matrix
+        && tensor.to_f64().iter().enumerate().all(|(i, &x)| {
+            let (query, key) = (i as i64 / t, i as i64 % t);
+            if key <= query + t - s { visible(x) } else { hidden(x) }
+        })
+}
+
 /// `k` as `[b, h, t, d]` for a product that reads it transposed, or that reads a transpose of it.
 fn keys(look: Look<'_>, patch: &mut Patch, product: &MatMul, value: ValueId) -> Option<Source> {
     if product.transpose_rhs {
@@ -135,8 +157,10 @@ impl Rule for RecogniseAttention {
             return Outcome::Declined("the keys are not transposed");
         };
         let mut operands: Vec<Source> = vec![q.into(), k, v.into()];
+        let causal = before.mask.as_ref().is_some_and(|mask| is_causal(look, mask, before.product));
         match before.mask {
             None => {}
+            Some(_) if causal => {}
             Some(Mask::Added(mask)) => operands.push(mask.into()),
             Some(Mask::Let(condition)) => {
                 let Some(c) = graph.constant_of(condition) else { return Outcome::NoMatch };
@@ -151,7 +175,7 @@ impl Rule for RecogniseAttention {
                 operands.push(patch.constant(name, Tensor::from_f64(t.dtype, c.dims(), &added)));
             }
         }
-        let op = Attention { scale: Some(Real::new(scale)), causal: false };
+        let op = Attention { scale: Some(Real::new(scale)), causal };
         let new = patch.add(op, &operands);
         patch.replace(node.outputs[0], new);
         Outcome::Rewrite(patch)
