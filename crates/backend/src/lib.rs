@@ -11,4 +11,4 @@ mod registry;
 pub use candidate::{Bound, Candidate, Declined, Packed, Proposals, Setting};
 pub use policy::Policy;
 pub use region::{Region, RegionError};
-pub use registry::{Backend, BackendKind, BackendStatus, Registry, UnknownBackend};
+pub use registry::{Backend, BackendKind, BackendStatus, Peer, Registry, UnknownBackend};

@@ -3,9 +3,9 @@
 use crate::{Bound, Candidate, Declined, Packed, Proposals, Region, Setting};
 use bricolage_ir::{Graph, NodeId};
 use bricolage_runtime::{Kernel, Rebuild, Recipe};
-use bricolage_tensor::Format;
+use bricolage_tensor::{Format, Tensor};
 use serde::Serialize;
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 /// What sort of provider a backend is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -33,6 +33,12 @@ pub struct BackendStatus {
     pub how: String,
     /// What it covers.
     pub covers: String,
+}
+
+/// A model that a runtime runs whole, at the runtime's own best settings: for comparison.
+pub trait Peer: Send {
+    /// Runs on named inputs and returns all outputs by name, in the model's order.
+    fn run(&mut self, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>, String>;
 }
 
 /// A provider of kernels.
@@ -84,6 +90,13 @@ pub trait Backend: Send + Sync {
     fn convert(&self, dims: &[i64], from: &Format, to: &Format) -> Option<Bound> {
         let _ = (dims, from, to);
         None
+    }
+
+    /// Opens an ONNX file as the runtime's own users would, on `threads` threads with everything
+    /// that makes it fast; or says in a clause why it cannot.
+    fn open_peer(&self, model: &Path, threads: usize) -> Result<Box<dyn Peer>, String> {
+        let _ = (model, threads);
+        Err(format!("`{}` does not run whole models by itself", self.name()))
     }
 
     /// Rebuilds a kernel of this backend from its recipe and the constants that were built in.

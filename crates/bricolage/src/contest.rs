@@ -5,7 +5,7 @@ use crate::{
     Cx, Emitted, Error, Progress,
     artefact::{self, Allowed},
     line, report,
-    worker::RemotePlan,
+    worker::{OpenPlan, RemotePlan},
 };
 use bricolage_ir::{Error as Difference, Graph, NodeId, Tolerance, evaluate_noisy};
 use bricolage_measure::{
@@ -50,17 +50,6 @@ pub(crate) struct Best {
     pub(crate) warnings: Vec<String>,
 }
 
-/// A plan that is open for timing, here or in a worker.
-trait OpenPlan: Sample {
-    fn outputs(&mut self) -> Result<Vec<Tensor>, Error>;
-}
-
-impl OpenPlan for RemotePlan {
-    fn outputs(&mut self) -> Result<Vec<Tensor>, Error> {
-        RemotePlan::outputs(self)
-    }
-}
-
 struct LocalPlan {
     session: bricolage_runtime::Session,
     inputs: Vec<Tensor>,
@@ -77,8 +66,10 @@ impl Sample for LocalPlan {
 }
 
 impl OpenPlan for LocalPlan {
-    fn outputs(&mut self) -> Result<Vec<Tensor>, Error> {
-        Ok(self.session.run(&self.inputs)?)
+    fn outputs(&mut self) -> Result<Vec<(String, Tensor)>, Error> {
+        let tensors = self.session.run(&self.inputs)?;
+        let names = self.session.program().plan().outputs.iter().map(|p| p.name.clone());
+        Ok(names.zip(tensors).collect())
     }
 }
 
@@ -293,7 +284,7 @@ fn open<'a>(c: &Contest<'a>, placed: usize, key: &Key) -> Result<(Box<dyn OpenPl
             (Box::new(remote), Some(scratch))
         }
     };
-    let outputs = plan.outputs()?;
+    let outputs: Vec<Tensor> = plan.outputs()?.into_iter().map(|(_, t)| t).collect();
     let allowed = allowed(c, &c.placed[placed])?;
     let error_share = error_share(c, &outputs, &allowed)?;
     let note = serde_json::to_string(&Verified { allowed, error_share })

@@ -5,7 +5,7 @@
 //! does not answer in time costs the candidate that it was busy with, and is started again.
 
 use crate::{Error, artefact};
-use bricolage_backend::Registry;
+use bricolage_backend::{Peer, Registry};
 use bricolage_measure::{Sample, SampleError};
 use bricolage_placement::{Bench, LocalTrial, OpenTrial, Trial, TrialError};
 use bricolage_runtime::{BufferId, Plan, Pool, PoolOptions, Session, ThreadPool, map_file};
@@ -47,6 +47,7 @@ impl Wire {
 enum Request {
     OpenTrial { id: u64, plan: Vec<u8>, weights: PathBuf, fills: Vec<(u64, Vec<u8>)>, results: Vec<u32> },
     OpenArtefact { id: u64, folder: PathBuf, inputs: Vec<Wire> },
+    OpenPeer { id: u64, backend: String, model: PathBuf, inputs: Vec<(String, Wire)> },
     Results { id: u64 },
     Sample { id: u64, iterations: u32 },
     Close { id: u64 },
@@ -56,6 +57,7 @@ enum Request {
 enum Answer {
     Opened { load_ns: u64, first_run_ns: u64, peak_bytes: u64 },
     Tensors(Vec<Wire>),
+    Named(Vec<(String, Wire)>),
     Time { ns: u64 },
     Closed,
     Failed(String),
@@ -83,6 +85,7 @@ fn receive<T: serde::de::DeserializeOwned>(from: &mut impl Read) -> io::Result<T
 enum Held {
     Trial(LocalTrial),
     Program { session: Session, inputs: Vec<Tensor>, outputs: Vec<Vec<u64>>, sizes: Vec<usize> },
+    Peer { peer: Box<dyn Peer>, inputs: Vec<(String, Tensor)> },
 }
 
 impl Held {
@@ -151,6 +154,20 @@ fn answer(
             held.insert(id, Held::Program { session, inputs, outputs, sizes });
             Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes: peak_resident_bytes() })
         }
+        Request::OpenPeer { id, backend, model, inputs } => {
+            let start = Instant::now();
+            let backend = registry.get(&backend).map_err(|e| e.to_string())?;
+            let mut peer = backend.open_peer(&model, pool.threads())?;
+            let load_ns = start.elapsed().as_nanos() as u64;
+            let inputs: Result<Vec<_>, String> =
+                inputs.into_iter().map(|(name, wire)| Ok((name, wire.tensor()?))).collect();
+            let inputs = inputs?;
+            let start = Instant::now();
+            peer.run(&inputs)?;
+            let first_run_ns = start.elapsed().as_nanos() as u64;
+            held.insert(id, Held::Peer { peer, inputs });
+            Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes: peak_resident_bytes() })
+        }
         Request::Results { id } => match held.get_mut(&id).ok_or_else(missing)? {
             Held::Trial(trial) => {
                 let tensors = trial.results().map_err(|e| e.0)?;
@@ -158,7 +175,12 @@ fn answer(
             }
             Held::Program { session, inputs, .. } => {
                 let tensors = session.run(inputs).map_err(|e| e.to_string())?;
-                Ok(Answer::Tensors(tensors.iter().map(Wire::from).collect()))
+                let ports = session.program().plan().outputs.iter().map(|p| p.name.clone());
+                Ok(Answer::Named(ports.zip(tensors.iter().map(Wire::from)).collect()))
+            }
+            Held::Peer { peer, inputs } => {
+                let named = peer.run(inputs)?;
+                Ok(Answer::Named(named.iter().map(|(n, t)| (n.clone(), Wire::from(t))).collect()))
             }
         },
         Request::Sample { id, iterations } => match held.get_mut(&id).ok_or_else(missing)? {
@@ -170,6 +192,13 @@ fn answer(
                 let start = Instant::now();
                 for _ in 0..iterations {
                     Held::run(session, inputs, outputs, sizes)?;
+                }
+                Ok(Answer::Time { ns: start.elapsed().as_nanos() as u64 })
+            }
+            Held::Peer { peer, inputs } => {
+                let start = Instant::now();
+                for _ in 0..iterations {
+                    peer.run(inputs)?;
                 }
                 Ok(Answer::Time { ns: start.elapsed().as_nanos() as u64 })
             }
@@ -395,7 +424,19 @@ impl Drop for RemoteTrial {
     }
 }
 
-/// An artefact that is open in a worker process of its own.
+/// A whole model that is open for running, here or in another process.
+pub trait OpenPlan: Sample {
+    /// Runs once and returns the outputs by name.
+    fn outputs(&mut self) -> Result<Vec<(String, Tensor)>, Error>;
+
+    /// Keeps it from using the processor until [`OpenPlan::resume`]; for runtimes whose threads spin.
+    fn pause(&mut self) {}
+
+    /// Ends a pause.
+    fn resume(&mut self) {}
+}
+
+/// An artefact or a peer's model that is open in a worker process of its own.
 pub struct RemotePlan {
     worker: Worker,
     /// From opening the files to a session, in nanoseconds.
@@ -406,13 +447,33 @@ pub struct RemotePlan {
     pub peak_bytes: u64,
 }
 
+fn absolute(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
 impl RemotePlan {
     /// Opens the artefact in `folder` in a new process and runs it once on `inputs`.
     pub fn open(command: &WorkerCommand, threads: usize, folder: &Path, inputs: &[Tensor]) -> Result<RemotePlan, Error> {
+        let inputs = inputs.iter().map(Wire::from).collect();
+        RemotePlan::start(command, threads, &Request::OpenArtefact { id: 1, folder: absolute(folder), inputs })
+    }
+
+    /// Opens an ONNX file with a backend's own runtime in a new process and runs it once.
+    pub fn open_peer(
+        command: &WorkerCommand,
+        threads: usize,
+        backend: &str,
+        model: &Path,
+        inputs: &[(String, Tensor)],
+    ) -> Result<RemotePlan, Error> {
+        let inputs = inputs.iter().map(|(n, t)| (n.clone(), Wire::from(t))).collect();
+        let request = Request::OpenPeer { id: 1, backend: backend.to_owned(), model: absolute(model), inputs };
+        RemotePlan::start(command, threads, &request)
+    }
+
+    fn start(command: &WorkerCommand, threads: usize, request: &Request) -> Result<RemotePlan, Error> {
         let mut worker = Worker::new(command.clone(), threads);
-        let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
-        let request = Request::OpenArtefact { id: 1, folder, inputs: inputs.iter().map(Wire::from).collect() };
-        match worker.call(&request, RUN_LIMIT).map_err(Error::Worker)? {
+        match worker.call(request, RUN_LIMIT).map_err(Error::Worker)? {
             Answer::Opened { load_ns, first_run_ns, peak_bytes } => {
                 Ok(RemotePlan { worker, load_ns, first_run_ns, peak_bytes })
             }
@@ -420,12 +481,33 @@ impl RemotePlan {
         }
     }
 
-    /// Runs once more and returns the outputs.
-    pub fn outputs(&mut self) -> Result<Vec<Tensor>, Error> {
+    fn signal(&self, signal: rustix::process::Signal) {
+        if let Some(process) = &self.worker.process {
+            let id = i32::try_from(process.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+            if let Some(id) = id {
+                // A process that has ended needs no pause.
+                let _ = rustix::process::kill_process(id, signal);
+            }
+        }
+    }
+}
+
+impl OpenPlan for RemotePlan {
+    fn outputs(&mut self) -> Result<Vec<(String, Tensor)>, Error> {
         match self.worker.call(&Request::Results { id: 1 }, RUN_LIMIT).map_err(Error::Worker)? {
-            Answer::Tensors(all) => all.into_iter().map(|w| w.tensor().map_err(Error::Worker)).collect(),
+            Answer::Named(all) => {
+                all.into_iter().map(|(n, w)| Ok((n, w.tensor().map_err(Error::Worker)?))).collect()
+            }
             _ => Err(Error::Worker("it answered something else".to_owned())),
         }
+    }
+
+    fn pause(&mut self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    fn resume(&mut self) {
+        self.signal(rustix::process::Signal::CONT);
     }
 }
 

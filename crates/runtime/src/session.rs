@@ -355,7 +355,18 @@ impl Session {
         &mut self,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
+        trace: Option<&mut Trace>,
+    ) -> Result<(), SessionError> {
+        self.run_observed(inputs, outputs, trace, &mut |_, _| {})
+    }
+
+    /// [`Session::run_into`], showing each buffer with its bytes as soon as a step has written it.
+    pub fn run_observed(
+        &mut self,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
         mut trace: Option<&mut Trace>,
+        observe: &mut dyn FnMut(&crate::Buffer, &[u8]),
     ) -> Result<(), SessionError> {
         let program = self.program.clone();
         let plan = program.plan();
@@ -400,6 +411,15 @@ impl Session {
                     _ => "conversion".to_owned(),
                 };
                 return Err(SessionError::Step { step: index, origin, error });
+            }
+            let written: &[BufferId] = match &step.action {
+                Action::Run(run) => &run.outputs,
+                Action::Copy { to, .. } => std::slice::from_ref(to),
+            };
+            for (&id, operand) in written.iter().zip(&self.operands[bound.outputs.clone()]) {
+                // SAFETY: the step has written the operand's memory, and nothing runs meanwhile.
+                let bytes = unsafe { std::slice::from_raw_parts(operand.as_ptr(), operand.len()) };
+                observe(plan.buffer(id), bytes);
             }
         }
         Ok(())
