@@ -1,3 +1,15 @@
 //! ONNX bytes to and from the graph; the only crate that knows protobuf and opsets.
+//!
+//! Import is one table per operator domain ([`load`], [`import`]), export one table over the op
+//! kinds ([`export`]). Weights stay in the mapped files.
 
+mod error;
+mod export;
+mod import;
 mod proto;
+mod tensor;
+
+pub use error::{ExportError, ImportError, TensorFault, UnsupportedNode};
+pub use export::{Structure, export, export_structure};
+pub use import::{Model, NEWEST_OPSET, OLDEST_OPSET, import, load};
+pub use tensor::{read_tensor, write_tensor};

@@ -71,7 +71,32 @@ impl From<Atom> for Dim {
     }
 }
 
+/// One factor of a product in an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Factor {
+    /// An unknown size.
+    Symbol(Symbol),
+    /// `floor(a / b)`.
+    Floor(Dim, Dim),
+    /// The smaller of two.
+    Min(Dim, Dim),
+    /// The larger of two.
+    Max(Dim, Dim),
+}
+
 impl Dim {
+    /// The expression as a sum: a constant, and products of factors with their coefficients.
+    pub fn parts(&self) -> (i64, Vec<(i64, Vec<Factor>)>) {
+        let factor = |atom: &Atom| match atom {
+            Atom::Symbol(s) => Factor::Symbol(s.clone()),
+            Atom::Floor(p) => Factor::Floor(p.0.clone(), p.1.clone()),
+            Atom::Min(p) => Factor::Min(p.0.clone(), p.1.clone()),
+            Atom::Max(p) => Factor::Max(p.0.clone(), p.1.clone()),
+        };
+        let product = |t: &Term| (t.coefficient, t.atoms.iter().map(factor).collect());
+        (self.constant, self.terms.iter().map(product).collect())
+    }
+
     /// The size called `name`.
     pub fn symbol(name: &str) -> Dim {
         Atom::Symbol(Symbol(Arc::from(name))).into()
@@ -494,6 +519,23 @@ mod tests {
 
     fn dim(text: &str) -> Dim {
         Dim::parse(text).unwrap()
+    }
+
+    #[test]
+    fn parts_tell_the_whole_expression() {
+        let d = dim("3*b*floor(n, 2)+min(b, n)+-4");
+        let (constant, terms) = d.parts();
+        let mut sum = Dim::from(constant);
+        for (coefficient, factors) in terms {
+            let of = |f: &Factor| match f {
+                Factor::Symbol(s) => Dim::symbol(&s.0),
+                Factor::Floor(a, b) => a.floor_div(b),
+                Factor::Min(a, b) => a.smaller(b),
+                Factor::Max(a, b) => a.larger(b),
+            };
+            sum = sum + factors.iter().fold(Dim::from(coefficient), |p, f| p * of(f));
+        }
+        assert_eq!(sum, d);
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod storage;
 mod tensor;
 
 pub use datum::Datum;
-pub use dim::{Dim, DimParseError, Ranges, Symbol};
+pub use dim::{Dim, DimParseError, Factor, Ranges, Symbol};
 pub use dtype::{DType, Element};
 pub use format::{Format, Layout};
 pub use rng::Rng;

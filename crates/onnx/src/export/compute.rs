@@ -1,0 +1,305 @@
+//! Ops that compute.
+
+use super::writer::{
+    At,
+    Attr::{Float, Int, Ints, Text},
+    Fault, Written,
+};
+use crate::tensor::number_of;
+use bricolage_ir::ops::{
+    ArgReduce, BatchNorm, Binary, Cast, Clip, Conv, ConvTranspose, Einsum, GroupNorm, LayerNorm,
+    Lrn, MatMul, Pool, PoolKind, Reduce, ReduceKind, Softmax, Unary,
+};
+use bricolage_tensor::{DType, Dim, Tensor};
+
+pub(crate) fn unary(at: &mut At<'_, '_>, f: &Unary) -> Written {
+    let (op, parameters): (&str, &[(&str, _)]) = match *f {
+        Unary::Abs => ("Abs", &[]),
+        Unary::Neg => ("Neg", &[]),
+        Unary::Sign => ("Sign", &[]),
+        Unary::Reciprocal => ("Reciprocal", &[]),
+        Unary::Sqrt => ("Sqrt", &[]),
+        Unary::Exp => ("Exp", &[]),
+        Unary::Log => ("Log", &[]),
+        Unary::Sin => ("Sin", &[]),
+        Unary::Cos => ("Cos", &[]),
+        Unary::Tan => ("Tan", &[]),
+        Unary::Asin => ("Asin", &[]),
+        Unary::Acos => ("Acos", &[]),
+        Unary::Atan => ("Atan", &[]),
+        Unary::Sinh => ("Sinh", &[]),
+        Unary::Cosh => ("Cosh", &[]),
+        Unary::Tanh => ("Tanh", &[]),
+        Unary::Asinh => ("Asinh", &[]),
+        Unary::Acosh => ("Acosh", &[]),
+        Unary::Atanh => ("Atanh", &[]),
+        Unary::Erf => ("Erf", &[]),
+        Unary::Floor => ("Floor", &[]),
+        Unary::Ceil => ("Ceil", &[]),
+        Unary::Round => ("Round", &[]),
+        Unary::Relu => ("Relu", &[]),
+        Unary::LeakyRelu { alpha } => ("LeakyRelu", &[("alpha", Float(alpha.get()))]),
+        Unary::ThresholdedRelu { alpha } => ("ThresholdedRelu", &[("alpha", Float(alpha.get()))]),
+        Unary::Elu { alpha } => ("Elu", &[("alpha", Float(alpha.get()))]),
+        Unary::Celu { alpha } => ("Celu", &[("alpha", Float(alpha.get()))]),
+        Unary::Selu { alpha, gamma } => {
+            ("Selu", &[("alpha", Float(alpha.get())), ("gamma", Float(gamma.get()))])
+        }
+        Unary::HardSigmoid { alpha, beta } => {
+            ("HardSigmoid", &[("alpha", Float(alpha.get())), ("beta", Float(beta.get()))])
+        }
+        Unary::HardSwish => ("HardSwish", &[]),
+        Unary::Sigmoid => ("Sigmoid", &[]),
+        Unary::Mish => ("Mish", &[]),
+        Unary::Softplus => ("Softplus", &[]),
+        Unary::Softsign => ("Softsign", &[]),
+        Unary::Gelu => ("Gelu", &[]),
+        Unary::GeluTanh => ("Gelu", &[("approximate", Text("tanh"))]),
+        Unary::Not => ("Not", &[]),
+        Unary::BitNot => ("BitwiseNot", &[]),
+        Unary::IsNan => ("IsNaN", &[]),
+        Unary::IsInf => ("IsInf", &[]),
+        Unary::IsPosInf => ("IsInf", &[("detect_negative", Int(0))]),
+        Unary::IsNegInf => ("IsInf", &[("detect_positive", Int(0))]),
+        Unary::Identity => ("Identity", &[]),
+        _ => return Err(Fault::Decompose),
+    };
+    at.same(op, parameters)
+}
+
+pub(crate) fn binary(at: &mut At<'_, '_>, f: &Binary) -> Written {
+    let op = match f {
+        Binary::Add => "Add",
+        Binary::Sub => "Sub",
+        Binary::Mul => "Mul",
+        Binary::Div => "Div",
+        Binary::Pow => "Pow",
+        Binary::Min => "Min",
+        Binary::Max => "Max",
+        Binary::And => "And",
+        Binary::Or => "Or",
+        Binary::Xor => "Xor",
+        Binary::BitAnd => "BitwiseAnd",
+        Binary::BitOr => "BitwiseOr",
+        Binary::BitXor => "BitwiseXor",
+        Binary::Prelu => "PRelu",
+        Binary::Equal => "Equal",
+        Binary::Less => "Less",
+        Binary::LessEqual => "LessOrEqual",
+        Binary::Greater => "Greater",
+        Binary::GreaterEqual => "GreaterOrEqual",
+        Binary::ShiftLeft => return at.same("BitShift", &[("direction", Text("LEFT"))]),
+        Binary::ShiftRight => return at.same("BitShift", &[("direction", Text("RIGHT"))]),
+        Binary::Fmod => return at.same("Mod", &[("fmod", Int(1))]),
+        Binary::Mod if at.dtype(0).is_float() => {
+            let (a, b) = (at.input(0), at.input(1));
+            let quotient = at.emit("Div", &[&a, &b], &[]);
+            let whole = at.emit("Floor", &[&quotient], &[]);
+            let multiple = at.emit("Mul", &[&whole, &b], &[]);
+            return at.finish("Sub", &[&a, &multiple], &[]);
+        }
+        Binary::Mod => "Mod",
+        other => return Err(Fault::None(format!("ONNX has no operator for {other:?}"))),
+    };
+    at.same(op, &[])
+}
+
+pub(crate) fn clip(at: &mut At<'_, '_>, op: &Clip) -> Written {
+    let (x, dtype) = (at.input(0), at.dtype(0));
+    let mut bound = |b: Option<bricolage_ir::Real>, up: bool| match b.map(|b| b.get()) {
+        None => String::new(),
+        Some(b) if dtype.is_float() => at.scalar(dtype, b),
+        Some(b) => at.scalar(dtype, if up { b.ceil() } else { b.floor() }),
+    };
+    let (min, max) = (bound(op.min, true), bound(op.max, false));
+    at.finish("Clip", &[&x, &min, &max], &[])
+}
+
+fn number(dtype: DType) -> Result<i64, Fault> {
+    number_of(dtype)
+        .map(i64::from)
+        .ok_or_else(|| Fault::None(format!("ONNX has no element type {dtype}")))
+}
+
+pub(crate) fn cast(at: &mut At<'_, '_>, op: &Cast) -> Written {
+    let to = number(op.to)?;
+    at.same("Cast", &[("to", Int(to))])
+}
+
+pub(crate) fn reduce(at: &mut At<'_, '_>, op: &Reduce) -> Written {
+    let x = at.input(0);
+    if op.axes.is_empty() {
+        return match op.kind {
+            ReduceKind::L1 | ReduceKind::L2 => at.finish("Abs", &[&x], &[]),
+            ReduceKind::LogSum => at.finish("Log", &[&x], &[]),
+            ReduceKind::SumSquare => at.finish("Mul", &[&x, &x], &[]),
+            _ => at.finish("Identity", &[&x], &[]),
+        };
+    }
+    let name = match op.kind {
+        ReduceKind::Sum => "ReduceSum",
+        ReduceKind::Mean => "ReduceMean",
+        ReduceKind::Max => "ReduceMax",
+        ReduceKind::Min => "ReduceMin",
+        ReduceKind::Product => "ReduceProd",
+        ReduceKind::L1 => "ReduceL1",
+        ReduceKind::L2 => "ReduceL2",
+        ReduceKind::LogSum => "ReduceLogSum",
+        ReduceKind::LogSumExp => "ReduceLogSumExp",
+        ReduceKind::SumSquare => "ReduceSumSquare",
+        other => return Err(Fault::None(format!("ONNX has no reduction for {other:?}"))),
+    };
+    let axes: Vec<i64> = op.axes.iter().map(|&a| a as i64).collect();
+    let axes = at.ints(&axes);
+    at.finish(name, &[&x, &axes], &[("keepdims", Int(op.keep_dims.into()))])
+}
+
+pub(crate) fn arg_reduce(at: &mut At<'_, '_>, op: &ArgReduce) -> Written {
+    at.same(
+        if op.largest { "ArgMax" } else { "ArgMin" },
+        &[
+            ("axis", Int(op.axis as i64)),
+            ("keepdims", Int(op.keep_dims.into())),
+            ("select_last_index", Int(op.select_last.into())),
+        ],
+    )
+}
+
+pub(crate) fn mat_mul(at: &mut At<'_, '_>, op: &MatMul) -> Written {
+    let ranks = [at.dims(0).len(), at.dims(1).len()];
+    let turned = [op.transpose_lhs && ranks[0] > 1, op.transpose_rhs && ranks[1] > 1];
+    if ranks == [2, 2] && turned != [false, false] && at.dtype(0).is_float() {
+        let flags = [("transA", Int(turned[0].into())), ("transB", Int(turned[1].into()))];
+        return at.same("Gemm", &flags);
+    }
+    let mut operands = [at.input(0), at.input(1)];
+    for i in 0..2 {
+        if turned[i] {
+            let mut perm: Vec<i64> = (0..ranks[i] as i64).collect();
+            perm.swap(ranks[i] - 1, ranks[i] - 2);
+            operands[i] = at.emit("Transpose", &[&operands[i]], &[("perm", Ints(&perm))]);
+        }
+    }
+    at.finish("MatMul", &[&operands[0], &operands[1]], &[])
+}
+
+pub(crate) fn einsum(at: &mut At<'_, '_>, op: &Einsum) -> Written {
+    at.same("Einsum", &[("equation", Text(&op.equation))])
+}
+
+fn flat(pads: &[(i64, i64)]) -> Vec<i64> {
+    pads.iter().map(|p| p.0).chain(pads.iter().map(|p| p.1)).collect()
+}
+
+pub(crate) fn conv(at: &mut At<'_, '_>, op: &Conv) -> Written {
+    at.same(
+        "Conv",
+        &[
+            ("strides", Ints(&op.strides)),
+            ("dilations", Ints(&op.dilations)),
+            ("pads", Ints(&flat(&op.pads))),
+            ("group", Int(op.groups)),
+        ],
+    )
+}
+
+pub(crate) fn conv_transpose(at: &mut At<'_, '_>, op: &ConvTranspose) -> Written {
+    at.same(
+        "ConvTranspose",
+        &[
+            ("strides", Ints(&op.strides)),
+            ("dilations", Ints(&op.dilations)),
+            ("pads", Ints(&flat(&op.pads))),
+            ("output_padding", Ints(&op.output_padding)),
+            ("group", Int(op.groups)),
+        ],
+    )
+}
+
+pub(crate) fn pool(at: &mut At<'_, '_>, op: &Pool) -> Written {
+    let pads = flat(&op.pads);
+    let mut attributes = vec![
+        ("kernel_shape", Ints(&op.kernel)),
+        ("strides", Ints(&op.strides)),
+        ("dilations", Ints(&op.dilations)),
+        ("pads", Ints(&pads)),
+        ("ceil_mode", Int(op.ceil_mode.into())),
+    ];
+    let name = match op.kind {
+        PoolKind::Max { .. } => "MaxPool",
+        PoolKind::Average { count_include_pad } => {
+            attributes.push(("count_include_pad", Int(count_include_pad.into())));
+            "AveragePool"
+        }
+        PoolKind::Lp { p } => {
+            attributes.push(("p", Int(p)));
+            "LpPool"
+        }
+        other => return Err(Fault::None(format!("ONNX has no pooling for {other:?}"))),
+    };
+    at.same(name, &attributes)
+}
+
+pub(crate) fn batch_norm(at: &mut At<'_, '_>, op: &BatchNorm) -> Written {
+    at.same("BatchNormalization", &[("epsilon", Float(op.epsilon.get()))])
+}
+
+/// A tensor of one number, for dims that are numbers.
+fn filled(at: &mut At<'_, '_>, dims: &[Dim], value: f64) -> Result<String, Fault> {
+    let dtype = at.dtype(0);
+    let dims: Option<Vec<i64>> = dims.iter().map(Dim::as_const).collect();
+    match dims {
+        Some(dims) => Ok(at.constant(&Tensor::generate(dtype, &dims, |_| value))),
+        None => Err(Fault::Decompose),
+    }
+}
+
+pub(crate) fn layer_norm(at: &mut At<'_, '_>, op: &LayerNorm) -> Written {
+    if op.rms {
+        return Err(Fault::Decompose);
+    }
+    let x = at.input(0);
+    let scale = match at.has(1) {
+        true => at.input(1),
+        false => {
+            let dims = at.dims(0);
+            filled(at, &dims[op.axis..], 1.0)?
+        }
+    };
+    let bias = at.input(2);
+    let attributes = [("axis", Int(op.axis as i64)), ("epsilon", Float(op.epsilon.get()))];
+    at.finish("LayerNormalization", &[&x, &scale, &bias], &attributes)
+}
+
+pub(crate) fn group_norm(at: &mut At<'_, '_>, op: &GroupNorm) -> Written {
+    let x = at.input(0);
+    let channels = at.dims(0).get(1).cloned().unwrap_or_default();
+    let mut operands = [at.input(1), at.input(2)];
+    for (operand, value) in operands.iter_mut().zip([1.0, 0.0]) {
+        if operand.is_empty() {
+            *operand = filled(at, std::slice::from_ref(&channels), value)?;
+        }
+    }
+    let operands = [x.as_str(), &operands[0], &operands[1]];
+    let epsilon = ("epsilon", Float(op.epsilon.get()));
+    if channels.as_const() == Some(op.groups) {
+        return at.finish("InstanceNormalization", &operands, &[epsilon]);
+    }
+    at.finish("GroupNormalization", &operands, &[epsilon, ("num_groups", Int(op.groups))])
+}
+
+pub(crate) fn lrn(at: &mut At<'_, '_>, op: &Lrn) -> Written {
+    at.same(
+        "LRN",
+        &[
+            ("size", Int(op.size)),
+            ("alpha", Float(op.alpha.get())),
+            ("beta", Float(op.beta.get())),
+            ("bias", Float(op.bias.get())),
+        ],
+    )
+}
+
+pub(crate) fn softmax(at: &mut At<'_, '_>, op: &Softmax) -> Written {
+    at.same(if op.log { "LogSoftmax" } else { "Softmax" }, &[("axis", Int(op.axis as i64))])
+}

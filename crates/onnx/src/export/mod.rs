@@ -1,0 +1,185 @@
+//! From a graph to ONNX bytes: every node through the row of its op.
+
+mod arrange;
+mod compute;
+mod table;
+mod writer;
+
+use crate::{
+    ExportError,
+    proto::{
+        GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
+        TensorShapeProto, TypeProto, ValueInfoProto, tensor_proto::DataLocation,
+        tensor_shape_proto, type_proto,
+    },
+    tensor::{describe, number_of, to_proto},
+};
+use bricolage_ir::{Graph, Op, Role, ValueId};
+use bricolage_tensor::{Tensor, Type};
+use prost::Message;
+use std::collections::HashSet;
+use writer::Writer;
+
+/// The operator set that models are written in.
+const OPSET: i64 = 21;
+/// The version of the format that goes with it.
+const IR_VERSION: i64 = 10;
+/// Largest message of protocol buffers.
+const MOST_BYTES: u64 = i32::MAX as u64;
+/// Larger constants are left out of a [`Structure`].
+const MOST_INLINE: usize = 1024;
+/// Name of the file that a [`Structure`] says its weights lie in.
+const WEIGHTS: &str = "weights";
+
+/// A model without its large constants, for an engine that takes them by name.
+#[derive(Clone, Debug)]
+pub struct Structure {
+    /// The model. It declares every constant of more than 1 KiB as external data in a file
+    /// `weights`, which need not exist: the engine is given the constants instead.
+    pub bytes: Vec<u8>,
+    /// Name and content of these constants, in the order in which the model declares them.
+    pub weights: Vec<(String, Tensor)>,
+}
+
+/// Writes one self-contained model. Names of values, inputs and outputs stay.
+pub fn export(graph: &Graph) -> Result<Vec<u8>, ExportError> {
+    let (model, _) = write(graph, false)?;
+    Ok(model.encode_to_vec())
+}
+
+/// Writes a model whose large constants are listed apart.
+pub fn export_structure(graph: &Graph) -> Result<Structure, ExportError> {
+    let (model, weights) = write(graph, true)?;
+    Ok(Structure { bytes: model.encode_to_vec(), weights })
+}
+
+type Weights = Vec<(String, Tensor)>;
+
+fn write(graph: &Graph, apart: bool) -> Result<(ModelProto, Weights), ExportError> {
+    let mut writer = Writer::new(graph);
+    let mut initializers = Vec::new();
+    let mut weights = Weights::new();
+    let mut offset = 0;
+    for value in graph.values() {
+        let v = graph.value(value);
+        let t = match &v.role {
+            Role::Constant(t) => t,
+            Role::State(_) => return Err(ExportError::State { name: v.name.to_string() }),
+            _ => continue,
+        };
+        let output = graph.is_output(value);
+        if graph.uses(value).is_empty() && !output {
+            continue;
+        }
+        // An output of the model is computed by a node.
+        let name = if output { writer.fresh(&v.name) } else { v.name.to_string() };
+        if output {
+            writer.identity(&name, &v.name);
+        }
+        if apart && t.bytes().len() > MOST_INLINE {
+            initializers.push(external(&name, t, offset)?);
+            offset += t.bytes().len() as u64;
+            weights.push((name, t.clone()));
+        } else {
+            initializers.push(to_proto(&name, t).ok_or_else(|| no_type(&v.name))?);
+        }
+    }
+    for id in graph.order() {
+        writer.node(graph, id)?;
+    }
+    let mut outputs = Vec::new();
+    let mut seen = HashSet::new();
+    for &value in &graph.outputs {
+        let v = graph.value(value);
+        let mut name = v.name.to_string();
+        if !seen.insert(value) {
+            name = writer.fresh(&v.name);
+            writer.identity(&v.name, &name);
+        }
+        outputs.push(ValueInfoProto { name: Some(name), ..info(graph, value)? });
+    }
+    let inputs = graph.inputs.iter().map(|&v| info(graph, v)).collect::<Result<_, _>>()?;
+    let mut declared = Vec::new();
+    for id in graph.nodes() {
+        let node = graph.node(id);
+        if let Op::Opaque(_) = node.op {
+            for &v in node.outputs.iter().filter(|&&v| !graph.is_output(v)) {
+                declared.push(info(graph, v)?);
+            }
+        }
+    }
+    initializers.extend(writer.initializers);
+    let opsets = writer.opsets.into_iter().map(|(domain, version)| OperatorSetIdProto {
+        domain: Some(domain),
+        version: Some(version),
+    });
+    let name = if graph.name.is_empty() { "graph" } else { &graph.name };
+    let model = ModelProto {
+        ir_version: Some(IR_VERSION),
+        producer_name: Some("bricolage".to_owned()),
+        producer_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        opset_import: opsets.collect(),
+        graph: Some(GraphProto {
+            name: Some(name.to_owned()),
+            node: writer.nodes,
+            initializer: initializers,
+            input: inputs,
+            output: outputs,
+            value_info: declared,
+            ..GraphProto::default()
+        }),
+        ..ModelProto::default()
+    };
+    let found = model.encoded_len() as u64;
+    if found > MOST_BYTES {
+        return Err(ExportError::TooLarge { found, limit: MOST_BYTES });
+    }
+    Ok((model, weights))
+}
+
+fn no_type(name: &str) -> ExportError {
+    ExportError::Node {
+        node: name.to_owned(),
+        op: "Constant",
+        why: "ONNX has no such element type".to_owned(),
+    }
+}
+
+fn external(name: &str, t: &Tensor, offset: u64) -> Result<TensorProto, ExportError> {
+    let entry = |key: &str, value: String| StringStringEntryProto {
+        key: Some(key.to_owned()),
+        value: Some(value),
+    };
+    let external_data = vec![
+        entry("location", WEIGHTS.to_owned()),
+        entry("offset", offset.to_string()),
+        entry("length", t.bytes().len().to_string()),
+    ];
+    let described = describe(name, t).ok_or_else(|| no_type(name))?;
+    let data_location = Some(DataLocation::External as i32);
+    Ok(TensorProto { external_data, data_location, ..described })
+}
+
+/// Name and type of a value.
+fn info(graph: &Graph, value: ValueId) -> Result<ValueInfoProto, ExportError> {
+    use tensor_shape_proto::{Dimension, dimension::Value};
+    let v = graph.value(value);
+    let Type::Tensor(t) = &v.fact.ty else { return Err(no_type(&v.name)) };
+    let dim = t.shape.iter().map(|d| Dimension {
+        value: Some(match d.as_const() {
+            Some(n) => Value::DimValue(n),
+            None => Value::DimParam(d.to_string()),
+        }),
+        ..Dimension::default()
+    });
+    let tensor = type_proto::Tensor {
+        elem_type: Some(number_of(t.dtype).ok_or_else(|| no_type(&v.name))?),
+        shape: Some(TensorShapeProto { dim: dim.collect() }),
+    };
+    let value = Some(type_proto::Value::TensorType(tensor));
+    Ok(ValueInfoProto {
+        name: Some(v.name.to_string()),
+        r#type: Some(TypeProto { value, ..TypeProto::default() }),
+        ..ValueInfoProto::default()
+    })
+}

@@ -1,0 +1,435 @@
+//! Nodes under construction, and values that ops take as operands where the graph has attributes.
+
+use super::{OPSET, table};
+use crate::{
+    ExportError,
+    proto::{AttributeProto, NodeProto, TensorProto, attribute_proto::AttributeType},
+    tensor::to_proto,
+};
+use bricolage_ir::{Graph, Node, NodeId, Op, Role, ValueId, decompose};
+use bricolage_tensor::{DType, Dim, Factor, Tensor, Type};
+use prost::bytes::Bytes;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// An attribute's value.
+#[derive(Clone, Copy)]
+pub(crate) enum Attr<'a> {
+    Int(i64),
+    Float(f64),
+    Ints(&'a [i64]),
+    Text(&'a str),
+}
+
+/// The model written so far.
+pub(crate) struct Writer<'g> {
+    graph: &'g Graph,
+    pub(crate) nodes: Vec<NodeProto>,
+    pub(crate) initializers: Vec<TensorProto>,
+    pub(crate) opsets: BTreeMap<String, i64>,
+    taken: HashSet<String>,
+    node_names: HashSet<String>,
+    /// Small constants by content.
+    constants: HashMap<(DType, Vec<i64>, Vec<u8>), String>,
+    /// Values of one element that hold a size.
+    sizes: HashMap<Dim, String>,
+}
+
+impl<'g> Writer<'g> {
+    pub(crate) fn new(graph: &'g Graph) -> Writer<'g> {
+        Writer {
+            graph,
+            nodes: Vec::new(),
+            initializers: Vec::new(),
+            opsets: BTreeMap::from([(String::new(), OPSET)]),
+            taken: graph.values().map(|v| graph.value(v).name.to_string()).collect(),
+            node_names: HashSet::new(),
+            constants: HashMap::new(),
+            sizes: HashMap::new(),
+        }
+    }
+
+    /// A name that starts with `base` and that no value has.
+    pub(crate) fn fresh(&mut self, base: &str) -> String {
+        let mut n = 0;
+        loop {
+            let name = format!("{base}~{n}");
+            if self.taken.insert(name.clone()) {
+                return name;
+            }
+            n += 1;
+        }
+    }
+
+    pub(crate) fn identity(&mut self, from: &str, to: &str) {
+        self.push("", "Identity", to, vec![from.to_owned()], vec![to.to_owned()], Vec::new());
+    }
+
+    fn push(
+        &mut self,
+        domain: &str,
+        op: &str,
+        name: &str,
+        input: Vec<String>,
+        output: Vec<String>,
+        attribute: Vec<AttributeProto>,
+    ) {
+        let mut unique = name.to_owned();
+        let mut n = 1;
+        while !self.node_names.insert(unique.clone()) {
+            unique = format!("{name}~{n}");
+            n += 1;
+        }
+        self.nodes.push(NodeProto {
+            input,
+            output,
+            name: Some(unique),
+            op_type: Some(op.to_owned()),
+            domain: (!domain.is_empty()).then(|| domain.to_owned()),
+            attribute,
+            ..NodeProto::default()
+        });
+    }
+
+    /// Writes a node of the whole graph.
+    pub(crate) fn node(&mut self, graph: &Graph, id: NodeId) -> Result<(), ExportError> {
+        let name = |v: ValueId| graph.value(v).name.to_string();
+        let node = graph.node(id);
+        let inputs = node.inputs.iter().map(|v| v.map_or_else(String::new, name)).collect();
+        let outputs = node.outputs.iter().map(|&v| name(v)).collect();
+        self.write(graph, node, inputs, outputs)
+    }
+
+    fn write(
+        &mut self,
+        graph: &Graph,
+        node: &Node,
+        inputs: Vec<String>,
+        outputs: Vec<String>,
+    ) -> Result<(), ExportError> {
+        let name = node.origin.join(",");
+        let op = node.op.kind().name();
+        let fault = |why: String| ExportError::Node { node: name.clone(), op, why };
+        let mut at = At { writer: self, graph, node, inputs, outputs, name: &name };
+        match table::EXPORTS.get(node.op.kind()) {
+            Ok(row) => match row(&mut at, &node.op) {
+                Err(Fault::Decompose) => at.decomposed(),
+                Err(Fault::None(why)) => Err(fault(why)),
+                Err(Fault::Symbol(symbol)) => {
+                    Err(ExportError::Symbol { node: name.clone(), symbol })
+                }
+                Ok(()) => Ok(()),
+            },
+            Err(why) => Err(fault((*why).to_owned())),
+        }
+    }
+
+    /// A constant, shared with others of the same content.
+    pub(crate) fn constant(&mut self, base: &str, t: &Tensor) -> String {
+        let key = (t.dtype(), t.dims().to_vec(), t.bytes().to_vec());
+        if let Some(name) = self.constants.get(&key) {
+            return name.clone();
+        }
+        let name = self.fresh(base);
+        self.initializers.extend(to_proto(&name, t));
+        self.constants.insert(key, name.clone());
+        name
+    }
+
+    fn emit(
+        &mut self,
+        base: &str,
+        op: &str,
+        inputs: &[&str],
+        attributes: Vec<AttributeProto>,
+    ) -> String {
+        let output = self.fresh(base);
+        let inputs = inputs.iter().map(|s| (*s).to_owned()).collect();
+        self.push("", op, &output, inputs, vec![output.clone()], attributes);
+        output
+    }
+
+    /// A value `i64[1]` with this size, computed from shapes where it is no number.
+    fn size(&mut self, base: &str, dim: &Dim) -> Result<String, Fault> {
+        if let Some(n) = dim.as_const() {
+            return Ok(self.constant(base, &Tensor::of(&[1], &[n])));
+        }
+        if let Some(name) = self.sizes.get(dim) {
+            return Ok(name.clone());
+        }
+        let name = match self.place_of(dim) {
+            Some((value, d)) => {
+                let range =
+                    vec![attribute("start", Attr::Int(d)), attribute("end", Attr::Int(d + 1))];
+                self.emit(base, "Shape", &[&value], range)
+            }
+            None => self.expression(base, dim)?,
+        };
+        self.sizes.insert(dim.clone(), name.clone());
+        Ok(name)
+    }
+
+    /// A value that is there from the start, or that only a foreign op gives, and its dim of
+    /// exactly this size.
+    fn place_of(&self, dim: &Dim) -> Option<(String, i64)> {
+        self.graph.values().find_map(|v| {
+            let value = self.graph.value(v);
+            let given = match (&value.role, value.producer) {
+                (Role::Input, _) => true,
+                (_, Some((node, _))) => matches!(self.graph.node(node).op, Op::Opaque(_)),
+                _ => false,
+            };
+            let Type::Tensor(t) = &value.fact.ty else { return None };
+            let d = t.shape.iter().position(|d| d == dim).filter(|_| given)?;
+            Some((value.name.to_string(), d as i64))
+        })
+    }
+
+    fn expression(&mut self, base: &str, dim: &Dim) -> Result<String, Fault> {
+        let (constant, terms) = dim.parts();
+        let mut sum: Option<String> = None;
+        for (coefficient, factors) in terms {
+            let mut product: Option<String> = None;
+            for factor in factors {
+                let value = match &factor {
+                    Factor::Symbol(s) if *dim == Dim::symbol(&s.0) => {
+                        return Err(Fault::Symbol(s.to_string()));
+                    }
+                    Factor::Symbol(s) => self.size(base, &Dim::symbol(&s.0))?,
+                    Factor::Floor(a, b) => self.both(base, "Div", a, b)?,
+                    Factor::Min(a, b) => self.both(base, "Min", a, b)?,
+                    Factor::Max(a, b) => self.both(base, "Max", a, b)?,
+                };
+                product = Some(self.join(base, "Mul", product, value));
+            }
+            if coefficient != 1 {
+                let value = self.constant(base, &Tensor::of(&[1], &[coefficient]));
+                product = Some(self.join(base, "Mul", product, value));
+            }
+            if let Some(product) = product {
+                sum = Some(self.join(base, "Add", sum, product));
+            }
+        }
+        if constant != 0 || sum.is_none() {
+            let value = self.constant(base, &Tensor::of(&[1], &[constant]));
+            sum = Some(self.join(base, "Add", sum, value));
+        }
+        Ok(sum.unwrap_or_default())
+    }
+
+    fn both(&mut self, base: &str, op: &str, a: &Dim, b: &Dim) -> Result<String, Fault> {
+        let (a, b) = (self.size(base, a)?, self.size(base, b)?);
+        Ok(self.emit(base, op, &[&a, &b], Vec::new()))
+    }
+
+    fn join(&mut self, base: &str, op: &str, a: Option<String>, b: String) -> String {
+        match a {
+            Some(a) => self.emit(base, op, &[&a, &b], Vec::new()),
+            None => b,
+        }
+    }
+}
+
+/// Why a row wrote nothing.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The op is to be written as simpler ones.
+    Decompose,
+    /// ONNX has no form for it.
+    None(String),
+    /// A size depends on a symbol that no given value has.
+    Symbol(String),
+}
+
+pub(crate) type Written = Result<(), Fault>;
+
+/// A node under export.
+pub(crate) struct At<'w, 'g> {
+    pub(crate) writer: &'w mut Writer<'g>,
+    graph: &'w Graph,
+    node: &'w Node,
+    /// Names of the operands; empty for one that is absent.
+    pub(crate) inputs: Vec<String>,
+    pub(crate) outputs: Vec<String>,
+    name: &'w str,
+}
+
+impl At<'_, '_> {
+    /// Dims of operand `i`.
+    pub(crate) fn dims(&self, i: usize) -> Vec<Dim> {
+        let value = self.node.inputs.get(i).copied().flatten();
+        let ty = value.and_then(|v| self.graph.fact(v).ty.as_tensor());
+        ty.map_or_else(Vec::new, |t| t.shape.0.clone())
+    }
+
+    /// Element type of operand `i`.
+    pub(crate) fn dtype(&self, i: usize) -> DType {
+        let value = self.node.inputs.get(i).copied().flatten();
+        let ty = value.and_then(|v| self.graph.fact(v).ty.as_tensor());
+        ty.map_or(DType::F32, |t| t.dtype)
+    }
+
+    pub(crate) fn has(&self, i: usize) -> bool {
+        self.inputs.get(i).is_some_and(|n| !n.is_empty())
+    }
+
+    pub(crate) fn input(&self, i: usize) -> String {
+        self.inputs.get(i).cloned().unwrap_or_default()
+    }
+
+    /// Writes a node whose results are those of the node under export.
+    pub(crate) fn finish(
+        &mut self,
+        op: &str,
+        inputs: &[&str],
+        attributes: &[(&str, Attr<'_>)],
+    ) -> Written {
+        self.finish_in("", op, inputs, list(attributes))
+    }
+
+    pub(crate) fn finish_in(
+        &mut self,
+        domain: &str,
+        op: &str,
+        inputs: &[&str],
+        attributes: Vec<AttributeProto>,
+    ) -> Written {
+        let mut inputs: Vec<String> = inputs.iter().map(|s| (*s).to_owned()).collect();
+        while inputs.last().is_some_and(String::is_empty) {
+            inputs.pop();
+        }
+        self.writer.push(domain, op, self.name, inputs, self.outputs.clone(), attributes);
+        Ok(())
+    }
+
+    /// Writes a node under the operands of the node under export.
+    pub(crate) fn same(&mut self, op: &str, attributes: &[(&str, Attr<'_>)]) -> Written {
+        let inputs = self.inputs.clone();
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        self.finish(op, &inputs, attributes)
+    }
+
+    /// Writes a node in between and gives the name of its result.
+    pub(crate) fn emit(
+        &mut self,
+        op: &str,
+        inputs: &[&str],
+        attributes: &[(&str, Attr<'_>)],
+    ) -> String {
+        let base = self.base();
+        self.writer.emit(&base, op, inputs, list(attributes))
+    }
+
+    fn base(&self) -> String {
+        self.outputs.first().cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn constant(&mut self, t: &Tensor) -> String {
+        let base = self.base();
+        self.writer.constant(&base, t)
+    }
+
+    pub(crate) fn scalar(&mut self, dtype: DType, value: f64) -> String {
+        self.constant(&Tensor::from_f64(dtype, &[], &[value]))
+    }
+
+    pub(crate) fn ints(&mut self, values: &[i64]) -> String {
+        self.constant(&Tensor::of(&[values.len() as i64], values))
+    }
+
+    /// A value `i64[n]` with these sizes.
+    pub(crate) fn sizes(&mut self, dims: &[Dim]) -> Result<String, Fault> {
+        if let Some(numbers) = dims.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>() {
+            return Ok(self.ints(&numbers));
+        }
+        let base = self.base();
+        let mut parts = Vec::new();
+        for dim in dims {
+            parts.push(self.writer.size(&base, dim)?);
+        }
+        if let [one] = &parts[..] {
+            return Ok(one.clone());
+        }
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        Ok(self.emit("Concat", &parts, &[("axis", Attr::Int(0))]))
+    }
+
+    /// A scalar `i64` with this size.
+    pub(crate) fn size(&mut self, dim: &Dim) -> Result<String, Fault> {
+        if let Some(n) = dim.as_const() {
+            return Ok(self.constant(&Tensor::of(&[], &[n])));
+        }
+        let list = self.sizes(std::slice::from_ref(dim))?;
+        let shape = self.ints(&[]);
+        Ok(self.emit("Reshape", &[&list, &shape], &[]))
+    }
+
+    /// Writes the op as simpler ones.
+    fn decomposed(&mut self) -> Result<(), ExportError> {
+        let fault = |why: String| ExportError::Node {
+            node: self.name.to_owned(),
+            op: self.node.op.kind().name(),
+            why,
+        };
+        let facts = self.graph.facts(&self.node.inputs);
+        let parts = decompose(&self.node.op, &facts)
+            .map_err(|e| fault(format!("cannot be written as simpler ops: {e}")))?
+            .ok_or_else(|| fault("ONNX has no form for it".to_owned()))?;
+        let present = self.inputs.iter().filter(|n| !n.is_empty());
+        let mut names: HashMap<ValueId, String> =
+            parts.inputs.iter().copied().zip(present.cloned()).collect();
+        let results = parts.outputs.iter().copied().zip(self.outputs.iter().cloned());
+        let results: HashMap<ValueId, String> = results.collect();
+        for value in parts.values() {
+            if let Some(t) = parts.constant_of(value) {
+                names.insert(value, self.constant(t));
+            }
+        }
+        for id in parts.order() {
+            let node = parts.node(id);
+            let inputs =
+                node.inputs.iter().map(|v| v.map_or_else(String::new, |v| names[&v].clone()));
+            let inputs = inputs.collect();
+            let base = self.base();
+            let mut outputs = Vec::new();
+            for &v in &node.outputs {
+                let name = match results.get(&v) {
+                    Some(name) => name.clone(),
+                    None => self.writer.fresh(&base),
+                };
+                names.insert(v, name.clone());
+                outputs.push(name);
+            }
+            let named = Node { origin: self.node.origin.clone(), ..node.clone() };
+            self.writer.write(&parts, &named, inputs, outputs)?;
+        }
+        Ok(())
+    }
+}
+
+fn list(attributes: &[(&str, Attr<'_>)]) -> Vec<AttributeProto> {
+    attributes.iter().map(|(name, value)| attribute(name, *value)).collect()
+}
+
+fn attribute(name: &str, value: Attr<'_>) -> AttributeProto {
+    let mut a = AttributeProto { name: Some(name.to_owned()), ..AttributeProto::default() };
+    let ty = match value {
+        Attr::Int(i) => {
+            a.i = Some(i);
+            AttributeType::Int
+        }
+        Attr::Float(f) => {
+            a.f = Some(f as f32);
+            AttributeType::Float
+        }
+        Attr::Ints(list) => {
+            a.ints = list.to_vec();
+            AttributeType::Ints
+        }
+        Attr::Text(text) => {
+            a.s = Some(Bytes::copy_from_slice(text.as_bytes()));
+            AttributeType::String
+        }
+    };
+    a.r#type = Some(ty as i32);
+    a
+}

@@ -1,0 +1,116 @@
+//! Who defines which name, and an order in which every node follows what it reads.
+
+use crate::{
+    ImportError,
+    proto::{GraphProto, NodeProto, TensorProto},
+};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, HashSet},
+};
+
+/// Name of a node: its own, or that of its first output.
+pub(crate) fn node_name(node: &NodeProto) -> &str {
+    if !node.name().is_empty() {
+        return node.name();
+    }
+    node.output.iter().find(|o| !o.is_empty()).map_or(node.op_type(), |o| o)
+}
+
+/// All names that a graph defines.
+pub(crate) struct Definitions<'m> {
+    names: HashSet<&'m str>,
+    producers: HashMap<&'m str, usize>,
+}
+
+impl<'m> Definitions<'m> {
+    pub(crate) fn new(graph: &'m GraphProto) -> Result<Definitions<'m>, ImportError> {
+        let mut places: HashMap<&'m str, String> = HashMap::new();
+        let mut define = |name: &'m str, place: String| match places.insert(name, place.clone()) {
+            Some(first) => Err(ImportError::DuplicateName {
+                name: name.to_owned(),
+                found: format!("{first} and {place}"),
+            }),
+            None => Ok(()),
+        };
+        let mut names = HashSet::new();
+        for t in &graph.initializer {
+            define(t.name(), "an initializer".to_owned())?;
+            names.insert(t.name());
+        }
+        for t in &graph.sparse_initializer {
+            let name = t.values.as_ref().map_or("", TensorProto::name);
+            define(name, "a sparse initializer".to_owned())?;
+            names.insert(name);
+        }
+        let mut inputs = HashSet::new();
+        for input in &graph.input {
+            if !inputs.insert(input.name()) {
+                let found = "two graph inputs".to_owned();
+                return Err(ImportError::DuplicateName { name: input.name().to_owned(), found });
+            }
+            if names.insert(input.name()) {
+                define(input.name(), "a graph input".to_owned())?;
+            }
+        }
+        let mut producers = HashMap::new();
+        for (i, node) in graph.node.iter().enumerate() {
+            for output in node.output.iter().filter(|o| !o.is_empty()) {
+                define(output, format!("node `{}`", node_name(node)))?;
+                names.insert(output);
+                producers.insert(output.as_str(), i);
+            }
+        }
+        Ok(Definitions { names, producers })
+    }
+
+    /// Every name of the model.
+    pub(crate) fn names(&self) -> &HashSet<&'m str> {
+        &self.names
+    }
+
+    /// Every node after those that it reads from, as written where there is a choice. `outer`
+    /// knows the names that are defined outside.
+    pub(crate) fn order(
+        &self,
+        graph: &'m GraphProto,
+        outer: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<&'m NodeProto>, ImportError> {
+        let nodes = &graph.node;
+        let mut waits = vec![0usize; nodes.len()];
+        let mut readers: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+        for (i, node) in nodes.iter().enumerate() {
+            for input in node.input.iter().filter(|n| !n.is_empty()) {
+                if let Some(&producer) = self.producers.get(input.as_str()) {
+                    waits[i] += 1;
+                    readers[producer].push(i);
+                } else if !self.names.contains(input.as_str()) && !outer(input) {
+                    let reader = format!("node `{}` ({})", node_name(node), node.op_type());
+                    return Err(ImportError::UnknownValue { reader, value: input.clone() });
+                }
+            }
+        }
+        let free = (0..nodes.len()).filter(|&i| waits[i] == 0).map(Reverse);
+        let mut ready: BinaryHeap<Reverse<usize>> = free.collect();
+        let mut order = Vec::with_capacity(nodes.len());
+        while let Some(Reverse(i)) = ready.pop() {
+            order.push(&nodes[i]);
+            for &reader in &readers[i] {
+                waits[reader] -= 1;
+                if waits[reader] == 0 {
+                    ready.push(Reverse(reader));
+                }
+            }
+        }
+        if order.len() < nodes.len() {
+            // A node that waits for ever is on a cycle or after one; going back finds the cycle.
+            let mut at = waits.iter().position(|&w| w > 0).unwrap_or(0);
+            for _ in 0..nodes.len() {
+                let before = nodes[at].input.iter().filter_map(|n| self.producers.get(n.as_str()));
+                at = before.copied().find(|&p| waits[p] > 0).unwrap_or(at);
+            }
+            return Err(ImportError::Cycle { node: node_name(&nodes[at]).to_owned() });
+        }
+        Ok(order)
+    }
+}

@@ -1,0 +1,254 @@
+//! Operators by domain: one row each.
+
+use super::{
+    arrange,
+    at::{At, Imported},
+    contract, create,
+    elementwise::{self as el, binary, unary},
+    gather, microsoft, norm, pool, reduce, resize, rotary, shape, slice, softmax,
+};
+use bricolage_ir::{
+    Real,
+    ops::{Binary, ReduceKind, Unary},
+};
+
+/// How one operator is imported.
+pub(crate) struct Row {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// First and last version of the operator set for which `import` is right.
+    pub(crate) oldest: i64,
+    pub(crate) newest: i64,
+    /// Adds ops for a node and gives its results, of which trailing ones may be left out.
+    pub(crate) import: fn(&mut At<'_, '_>) -> Imported,
+}
+
+const fn row(name: &'static str, oldest: i64, import: fn(&mut At<'_, '_>) -> Imported) -> Row {
+    Row { name, oldest, newest: i64::MAX, import }
+}
+
+const fn until(newest: i64, row: Row) -> Row {
+    Row { newest, ..row }
+}
+
+/// The row of an operator.
+pub(crate) fn find(domain: &str, op: &str) -> Option<&'static Row> {
+    let rows = DOMAINS.iter().find(|d| d.0 == domain)?.1;
+    rows.iter().find(|row| row.name == op)
+}
+
+/// Why an operator of ONNX has no row.
+pub(crate) fn why_not(domain: &str, op: &str) -> Option<&'static str> {
+    let none = NONE.iter().find(|(_, names)| names.contains(&op));
+    none.filter(|_| domain.is_empty()).map(|(why, _)| *why)
+}
+
+static DOMAINS: &[(&str, &[Row])] = &[("", ONNX), ("com.microsoft", MICROSOFT)];
+
+static ONNX: &[Row] = &[
+    row("Abs", 6, |at| unary(at, Unary::Abs)),
+    row("Acos", 7, |at| unary(at, Unary::Acos)),
+    row("Acosh", 9, |at| unary(at, Unary::Acosh)),
+    row("Add", 7, |at| binary(at, Binary::Add)),
+    row("And", 7, |at| binary(at, Binary::And)),
+    row("ArgMax", 1, |at| reduce::position(at, true)),
+    row("ArgMin", 1, |at| reduce::position(at, false)),
+    row("Asin", 7, |at| unary(at, Unary::Asin)),
+    row("Asinh", 9, |at| unary(at, Unary::Asinh)),
+    row("Atan", 7, |at| unary(at, Unary::Atan)),
+    row("Atanh", 9, |at| unary(at, Unary::Atanh)),
+    row("Attention", 23, softmax::attention),
+    row("AveragePool", 7, pool::average),
+    row("BatchNormalization", 7, norm::batch),
+    row("BitShift", 11, el::bit_shift),
+    row("BitwiseAnd", 18, |at| binary(at, Binary::BitAnd)),
+    row("BitwiseNot", 18, |at| unary(at, Unary::BitNot)),
+    row("BitwiseOr", 18, |at| binary(at, Binary::BitOr)),
+    row("BitwiseXor", 18, |at| binary(at, Binary::BitXor)),
+    row("Cast", 6, el::cast),
+    row("CastLike", 15, el::cast_like),
+    row("Ceil", 6, |at| unary(at, Unary::Ceil)),
+    row("Celu", 12, |at| el::celu(at)),
+    row("CenterCropPad", 18, slice::center_crop_pad),
+    row("Clip", 6, el::clip),
+    row("Compress", 9, gather::compress),
+    row("Concat", 4, arrange::concat),
+    row("Constant", 1, create::constant),
+    row("ConstantOfShape", 9, create::constant_of_shape),
+    row("Conv", 1, contract::conv),
+    row("ConvTranspose", 1, contract::conv_transpose),
+    row("Cos", 7, |at| unary(at, Unary::Cos)),
+    row("Cosh", 9, |at| unary(at, Unary::Cosh)),
+    row("CumSum", 11, create::cum_sum),
+    row("DepthToSpace", 1, arrange::depth_to_space),
+    row("Div", 7, |at| binary(at, Binary::Div)),
+    row("Dropout", 7, el::dropout),
+    row("Einsum", 12, contract::einsum),
+    row("Elu", 6, |at| el::alpha(at, 1.0, |alpha| Unary::Elu { alpha })),
+    row("Equal", 7, |at| binary(at, Binary::Equal)),
+    row("Erf", 9, |at| unary(at, Unary::Erf)),
+    row("Exp", 6, |at| unary(at, Unary::Exp)),
+    row("Expand", 8, arrange::expand),
+    row("EyeLike", 9, create::eye_like),
+    row("Flatten", 1, shape::flatten),
+    row("Floor", 6, |at| unary(at, Unary::Floor)),
+    row("Gather", 1, gather::gather),
+    row("GatherElements", 11, gather::elements),
+    row("GatherND", 11, gather::nd),
+    row("Gelu", 20, el::gelu),
+    row("Gemm", 7, contract::gemm),
+    row("GlobalAveragePool", 1, |at| pool::global(at, ReduceKind::Mean)),
+    row("GlobalLpPool", 2, pool::global_lp),
+    row("GlobalMaxPool", 1, |at| pool::global(at, ReduceKind::Max)),
+    row("Greater", 7, |at| binary(at, Binary::Greater)),
+    row("GreaterOrEqual", 12, |at| binary(at, Binary::GreaterEqual)),
+    row("GroupNormalization", 18, norm::group),
+    row("HardSigmoid", 6, el::hard_sigmoid),
+    row("HardSwish", 14, |at| unary(at, Unary::HardSwish)),
+    row("Hardmax", 1, softmax::hardmax),
+    row("Identity", 1, el::identity),
+    row("InstanceNormalization", 6, norm::instance),
+    row("IsInf", 10, el::is_inf),
+    row("IsNaN", 9, |at| unary(at, Unary::IsNan)),
+    row("LRN", 1, norm::lrn),
+    row("LayerNormalization", 17, |at| norm::layer(at, false)),
+    row("LeakyRelu", 6, |at| el::alpha(at, 0.01, |alpha| Unary::LeakyRelu { alpha })),
+    row("Less", 7, |at| binary(at, Binary::Less)),
+    row("LessOrEqual", 12, |at| binary(at, Binary::LessEqual)),
+    row("Log", 6, |at| unary(at, Unary::Log)),
+    row("LogSoftmax", 1, |at| softmax::softmax(at, true)),
+    row("LpNormalization", 1, norm::lp),
+    row("LpPool", 2, pool::lp),
+    row("MatMul", 1, contract::mat_mul),
+    row("Max", 6, |at| el::fold(at, Binary::Max)),
+    row("MaxPool", 1, pool::max),
+    row("Mean", 6, el::mean),
+    row("MeanVarianceNormalization", 9, norm::mean_variance),
+    row("Min", 6, |at| el::fold(at, Binary::Min)),
+    row("Mish", 18, |at| unary(at, Unary::Mish)),
+    row("Mod", 10, el::modulo),
+    row("Mul", 7, |at| binary(at, Binary::Mul)),
+    row("Neg", 6, |at| unary(at, Unary::Neg)),
+    row("NonZero", 9, create::non_zero),
+    row("Not", 1, |at| unary(at, Unary::Not)),
+    row("OneHot", 9, create::one_hot),
+    row("Or", 7, |at| binary(at, Binary::Or)),
+    row("PRelu", 7, |at| binary(at, Binary::Prelu)),
+    row("Pad", 2, slice::pad),
+    row("Pow", 7, |at| binary(at, Binary::Pow)),
+    row("RMSNormalization", 23, |at| norm::layer(at, true)),
+    row("Range", 11, create::range),
+    row("Reciprocal", 6, |at| unary(at, Unary::Reciprocal)),
+    row("ReduceL1", 1, |at| reduce::reduce(at, ReduceKind::L1)),
+    row("ReduceL2", 1, |at| reduce::reduce(at, ReduceKind::L2)),
+    row("ReduceLogSum", 1, |at| reduce::reduce(at, ReduceKind::LogSum)),
+    row("ReduceLogSumExp", 1, |at| reduce::reduce(at, ReduceKind::LogSumExp)),
+    row("ReduceMax", 1, |at| reduce::reduce(at, ReduceKind::Max)),
+    row("ReduceMean", 1, |at| reduce::reduce(at, ReduceKind::Mean)),
+    row("ReduceMin", 1, |at| reduce::reduce(at, ReduceKind::Min)),
+    row("ReduceProd", 1, |at| reduce::reduce(at, ReduceKind::Product)),
+    row("ReduceSum", 1, |at| reduce::reduce(at, ReduceKind::Sum)),
+    row("ReduceSumSquare", 1, |at| reduce::reduce(at, ReduceKind::SumSquare)),
+    row("Relu", 6, |at| unary(at, Unary::Relu)),
+    row("Reshape", 5, shape::reshape),
+    row("Resize", 10, resize::resize),
+    row("RotaryEmbedding", 23, rotary::rotary_embedding),
+    row("Round", 11, |at| unary(at, Unary::Round)),
+    until(10, row("Scatter", 9, gather::scatter_elements)),
+    row("ScatterElements", 11, gather::scatter_elements),
+    row("ScatterND", 11, gather::scatter_nd),
+    row("Selu", 6, el::selu),
+    row("Shape", 1, shape::shape),
+    row("Shrink", 9, el::shrink),
+    row("Sigmoid", 6, |at| unary(at, Unary::Sigmoid)),
+    row("Sign", 9, |at| unary(at, Unary::Sign)),
+    row("Sin", 7, |at| unary(at, Unary::Sin)),
+    row("Sinh", 9, |at| unary(at, Unary::Sinh)),
+    row("Size", 1, shape::size),
+    row("Slice", 1, slice::slice),
+    row("Softmax", 1, |at| softmax::softmax(at, false)),
+    row("Softplus", 1, |at| unary(at, Unary::Softplus)),
+    row("Softsign", 1, |at| unary(at, Unary::Softsign)),
+    row("SpaceToDepth", 1, arrange::space_to_depth),
+    row("Split", 2, arrange::split),
+    row("Sqrt", 6, |at| unary(at, Unary::Sqrt)),
+    row("Squeeze", 1, shape::squeeze),
+    row("Sub", 7, |at| binary(at, Binary::Sub)),
+    row("Sum", 6, |at| el::fold(at, Binary::Add)),
+    row("Swish", 24, |at| el::swish(at, 1.0)),
+    row("Tan", 7, |at| unary(at, Unary::Tan)),
+    row("Tanh", 6, |at| unary(at, Unary::Tanh)),
+    row("ThresholdedRelu", 10, |at| el::alpha(at, 1.0, |alpha| Unary::ThresholdedRelu { alpha })),
+    row("Tile", 6, arrange::tile),
+    row("TopK", 1, create::top_k),
+    row("Transpose", 1, arrange::transpose),
+    row("Trilu", 14, create::trilu),
+    row("Unsqueeze", 1, shape::unsqueeze),
+    until(9, row("Upsample", 7, resize::upsample)),
+    row("Where", 9, el::select),
+    row("Xor", 7, |at| binary(at, Binary::Xor)),
+];
+
+static MICROSOFT: &[Row] = &[
+    row("BiasGelu", 1, microsoft::bias_gelu),
+    row("FastGelu", 1, microsoft::fast_gelu),
+    row("FusedMatMul", 1, microsoft::fused_mat_mul),
+    row("Gelu", 1, |at| unary(at, Unary::Gelu)),
+    row("QuickGelu", 1, |at| el::swish(at, 1.702)),
+];
+
+/// Operators that are known and have no row, by reason.
+static NONE: &[(&str, &[&str])] = &[
+    ("needs a condition that is constant", &["If"]),
+    ("loops are not supported", &["Loop", "Scan", "SequenceMap"]),
+    (
+        "sequences and optional values are not supported",
+        &[
+            "SequenceAt",
+            "SequenceConstruct",
+            "SequenceEmpty",
+            "SequenceErase",
+            "SequenceInsert",
+            "SequenceLength",
+            "SplitToSequence",
+            "ConcatFromSequence",
+            "Optional",
+            "OptionalGetElement",
+            "OptionalHasElement",
+        ],
+    ),
+    (
+        "quantised operators are not supported",
+        &[
+            "QuantizeLinear",
+            "DequantizeLinear",
+            "DynamicQuantizeLinear",
+            "QLinearConv",
+            "QLinearMatMul",
+            "ConvInteger",
+            "MatMulInteger",
+        ],
+    ),
+    ("recurrent operators are not supported", &["RNN", "LSTM", "GRU"]),
+    ("the shape of its result depends on data", &["Unique", "NonMaxSuppression", "StringSplit"]),
+    (
+        "random numbers are not supported",
+        &[
+            "RandomNormal",
+            "RandomNormalLike",
+            "RandomUniform",
+            "RandomUniformLike",
+            "Multinomial",
+            "Bernoulli",
+        ],
+    ),
+    (
+        "strings are not supported",
+        &["StringConcat", "StringNormalizer", "RegexFullMatch", "TfIdfVectorizer", "ImageDecoder"],
+    ),
+];
+
+/// A real attribute.
+pub(crate) fn real(value: f32) -> Real {
+    Real::from(value)
+}

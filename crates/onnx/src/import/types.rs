@@ -1,0 +1,147 @@
+//! Declared types and the symbols in them.
+
+use crate::{
+    proto::{
+        GraphProto, TypeProto, tensor_shape_proto::dimension::Value as DimValue, type_proto::Value,
+    },
+    tensor::dtype_of,
+};
+use bricolage_tensor::{Dim, Shape, TensorType};
+use std::collections::{HashMap, HashSet};
+
+/// The dims that names in a model stand for.
+pub(crate) struct Symbols {
+    named: HashMap<String, Dim>,
+    taken: HashSet<String>,
+}
+
+/// What was needed and what was found.
+type Refusal = (&'static str, String);
+
+impl Symbols {
+    /// The symbols of a graph's inputs. A name that is an expression over others, such as
+    /// `past + 1`, means that expression.
+    pub(crate) fn new(graph: &GraphProto) -> Symbols {
+        let mut names: Vec<&str> = Vec::new();
+        for input in &graph.input {
+            let Some(Value::TensorType(t)) = input.r#type.as_ref().and_then(|t| t.value.as_ref())
+            else {
+                continue;
+            };
+            for dim in t.shape.iter().flat_map(|s| &s.dim) {
+                if let Some(DimValue::DimParam(name)) = &dim.value
+                    && !names.contains(&name.as_str())
+                {
+                    names.push(name);
+                }
+            }
+        }
+        let mut symbols = Symbols { named: HashMap::new(), taken: HashSet::new() };
+        let (plain, other): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|n| is_name(n));
+        for name in plain {
+            symbols.add(name);
+        }
+        for name in other {
+            let squeezed: String = name.chars().filter(|c| !c.is_whitespace()).collect();
+            let parsed = Dim::parse(&squeezed).ok().filter(|dim| {
+                let mut used = Vec::new();
+                dim.symbols(&mut used);
+                !used.is_empty() && used.iter().all(|s| symbols.named.contains_key(&*s.0))
+            });
+            match parsed {
+                Some(dim) => {
+                    symbols.named.insert(name.to_owned(), dim);
+                }
+                None => {
+                    symbols.add(name);
+                }
+            }
+        }
+        symbols
+    }
+
+    fn add(&mut self, name: &str) -> Dim {
+        let allowed = |c: char| if c.is_whitespace() || "+*(),-[]".contains(c) { '_' } else { c };
+        let mut symbol: String = name.chars().map(allowed).collect();
+        if symbol.is_empty() || symbol.starts_with(|c: char| c.is_ascii_digit()) {
+            symbol.insert(0, '_');
+        }
+        while !self.taken.insert(symbol.clone()) {
+            symbol.push('_');
+        }
+        let dim = Dim::symbol(&symbol);
+        self.named.insert(name.to_owned(), dim.clone());
+        dim
+    }
+
+    /// The tensor type declared for `name`; unknown dims without a name get one.
+    pub(crate) fn tensor_type(
+        &mut self,
+        name: &str,
+        ty: Option<&TypeProto>,
+    ) -> Result<TensorType, Refusal> {
+        let t = match ty.and_then(|t| t.value.as_ref()) {
+            Some(Value::TensorType(t)) => t,
+            Some(_) => return Err(("a tensor type", "another kind of value".to_owned())),
+            None => return Err(("a declared type", "none".to_owned())),
+        };
+        let dtype = dtype_of(t.elem_type()).map_err(|f| match f {
+            crate::TensorFault::Element { found } => ("a numeric or bool element type", found),
+            other => ("a numeric or bool element type", other.to_string()),
+        })?;
+        let shape = t.shape.as_ref().ok_or(("a declared shape", "none".to_owned()))?;
+        let mut dims = Vec::new();
+        for (i, dim) in shape.dim.iter().enumerate() {
+            dims.push(match &dim.value {
+                Some(DimValue::DimValue(n)) if *n < 0 => {
+                    return Err(("dims of at least 0", n.to_string()));
+                }
+                Some(DimValue::DimValue(n)) => Dim::from(*n),
+                Some(DimValue::DimParam(p)) if !p.is_empty() => match self.named.get(p) {
+                    Some(dim) => dim.clone(),
+                    None => self.add(p),
+                },
+                _ => self.add(&format!("{name}_d{i}")),
+            });
+        }
+        Ok(TensorType { dtype, shape: Shape(dims) })
+    }
+}
+
+/// Whether [`Dim::parse`] reads the text as one symbol.
+fn is_name(text: &str) -> bool {
+    Dim::parse(text).is_ok_and(|d| d.as_symbol().is_some_and(|s| &*s.0 == text))
+}
+
+/// The declared type as text, where it cannot be that of `found`.
+pub(crate) fn contradiction(found: &TensorType, declared: &TypeProto) -> Option<String> {
+    let Some(Value::TensorType(t)) = &declared.value else {
+        return Some("another kind of value".to_owned());
+    };
+    let dtype = dtype_of(t.elem_type());
+    let other_type = dtype.as_ref().is_ok_and(|d| *d != found.dtype);
+    let text = |dims: String| {
+        let dtype = dtype.as_ref().map_or("?", |d| d.name());
+        Some(format!("{dtype}[{dims}]"))
+    };
+    let Some(shape) = &t.shape else {
+        return if other_type { text("..".to_owned()) } else { None };
+    };
+    let dims: Vec<String> = shape
+        .dim
+        .iter()
+        .map(|d| match &d.value {
+            Some(DimValue::DimValue(n)) => n.to_string(),
+            Some(DimValue::DimParam(p)) => p.clone(),
+            None => "?".to_owned(),
+        })
+        .collect();
+    let other_dims = shape.dim.len() != found.shape.len()
+        || shape.dim.iter().zip(found.shape.iter()).any(|(d, have)| {
+            match (&d.value, have.as_const()) {
+                (Some(DimValue::DimValue(n)), Some(have)) => *n != have,
+                _ => false,
+            }
+        });
+    if other_type || other_dims { text(dims.join(", ")) } else { None }
+}

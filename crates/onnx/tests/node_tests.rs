@@ -1,0 +1,126 @@
+//! The node tests of ONNX, as the independent judge of what ops mean.
+//!
+//! `tests/write_node_tests.py FOLDER` writes them; `BRICOLAGE_NODE_TESTS=FOLDER` names the folder.
+
+use bricolage_ir::{evaluate, named_inputs, verify};
+use bricolage_onnx::{ImportError, export, import, load, read_tensor};
+use bricolage_tensor::{Datum, Storage, Tensor};
+use std::{collections::HashMap, fs, path::Path};
+
+enum Outcome {
+    Passed,
+    Unsupported(String),
+    Failed(String),
+}
+
+fn tensors(folder: &Path, prefix: &str) -> Result<Vec<Tensor>, String> {
+    let mut all = Vec::new();
+    loop {
+        let path = folder.join(format!("{prefix}_{}.pb", all.len()));
+        let Ok(bytes) = fs::read(&path) else { return Ok(all) };
+        all.push(read_tensor(Storage::copy_of(&bytes)).map_err(|e| e.to_string())?);
+    }
+}
+
+/// The tolerance that ONNX's own runner uses.
+fn differs(got: &Tensor, want: &Tensor) -> Option<String> {
+    if got.dtype() != want.dtype() || got.dims() != want.dims() {
+        return Some(format!("{} is not {}", got.ty(), want.ty()));
+    }
+    let pairs = got.to_f64().into_iter().zip(want.to_f64());
+    let bad = |a: f64, b: f64| {
+        !(a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-7 + 1e-3 * b.abs())
+    };
+    let all: Vec<String> = pairs
+        .enumerate()
+        .filter(|(_, (a, b))| bad(*a, *b))
+        .map(|(i, (a, b))| format!("element {i}: {a} is not {b}"))
+        .collect();
+    all.first().map(|first| format!("{} differ, {first}", all.len()))
+}
+
+fn run(folder: &Path) -> Outcome {
+    let model = match load(&folder.join("model.onnx")) {
+        Ok(model) => model,
+        Err(e @ (ImportError::Unsupported(_) | ImportError::Input { .. })) => {
+            return Outcome::Unsupported(format!("{e}: {}", e.notes().join("; ")));
+        }
+        Err(e) => return Outcome::Failed(e.to_string()),
+    };
+    if !model.warnings.is_empty() {
+        return Outcome::Failed(model.warnings.join("; "));
+    }
+    let faults = verify(&model.graph);
+    if !faults.is_empty() {
+        return Outcome::Failed(format!("{faults:?}"));
+    }
+    let again = match export(&model.graph).map(|bytes| import(Storage::copy_of(&bytes), None)) {
+        Ok(Ok(again)) => again,
+        Ok(Err(e)) => return Outcome::Failed(format!("round trip: {e}")),
+        Err(e) => return Outcome::Failed(format!("export: {e}")),
+    };
+    for set in 0.. {
+        let data = folder.join(format!("test_data_set_{set}"));
+        if !data.is_dir() {
+            return if set == 0 { Outcome::Failed("no data".to_owned()) } else { Outcome::Passed };
+        }
+        let (inputs, outputs) = match (tensors(&data, "input"), tensors(&data, "output")) {
+            (Ok(inputs), Ok(outputs)) => (inputs, outputs),
+            (Err(e), _) | (_, Err(e)) => return Outcome::Unsupported(e),
+        };
+        for (what, graph) in [("import", &model.graph), ("round trip", &again.graph)] {
+            let names = graph.inputs.iter().map(|&v| graph.value(v).name.to_string());
+            let data: HashMap<String, Datum> =
+                names.zip(inputs.iter().cloned().map(Datum::from)).collect();
+            let got = named_inputs(graph, data).and_then(|inputs| evaluate(graph, &inputs));
+            let got = match got {
+                Ok(got) => got,
+                Err(bricolage_ir::EvalError::Node { error, .. })
+                    if matches!(*error, bricolage_ir::EvalError::Foreign { .. }) =>
+                {
+                    return Outcome::Unsupported(error.to_string());
+                }
+                Err(e) => return Outcome::Failed(format!("{what}: {e}")),
+            };
+            if got.len() != outputs.len() {
+                return Outcome::Failed(format!("{what}: {} outputs", got.len()));
+            }
+            for (i, (got, want)) in got.iter().zip(&outputs).enumerate() {
+                let got = got.as_tensor().unwrap();
+                if let Some(why) = differs(got, want) {
+                    return Outcome::Failed(format!("{what}: output {i}: {why}"));
+                }
+            }
+        }
+    }
+    Outcome::Passed
+}
+
+#[test]
+fn node_tests_pass() {
+    let Ok(folder) = std::env::var("BRICOLAGE_NODE_TESTS") else {
+        println!("skipped: BRICOLAGE_NODE_TESTS names no folder of ONNX node tests");
+        return;
+    };
+    let only = std::env::var("BRICOLAGE_NODE_TESTS_ONLY").unwrap_or_default();
+    let mut cases: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    cases.retain(|p| p.join("model.onnx").is_file() && p.to_string_lossy().contains(&only));
+    cases.sort();
+    let (mut passed, mut unsupported, mut failed) = (0, Vec::new(), Vec::new());
+    for case in &cases {
+        let name = case.file_name().unwrap().to_string_lossy().into_owned();
+        match run(case) {
+            Outcome::Passed => passed += 1,
+            Outcome::Unsupported(why) => unsupported.push(format!("{name}: {why}")),
+            Outcome::Failed(why) => failed.push(format!("{name}: {why}")),
+        }
+    }
+    for line in &unsupported {
+        println!("unsupported {line}");
+    }
+    for line in &failed {
+        println!("FAILED {line}");
+    }
+    println!("{passed} of {} passed, {} unsupported", cases.len(), unsupported.len());
+    assert!(failed.is_empty(), "{} node tests failed", failed.len());
+}
