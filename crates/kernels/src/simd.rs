@@ -80,6 +80,8 @@ pub(crate) trait Body {
 #[allow(clippy::missing_safety_doc)]
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type V: Copy;
+    /// Whether code made for special cases, and several chains at once, are worth their size.
+    const SPECIAL: bool;
 
     /// Runs `body` in a function of its own that has the set's features.
     unsafe fn enter<B: Body>(body: B) -> B::Out;
@@ -194,6 +196,7 @@ mod avx2 {
             return s;
         }
         std::arch::asm!(
+            ".p2align 5",
             "2:",
             "vmovups {b0}, ymmword ptr [{w}]",
             "vmovups {b1}, ymmword ptr [{w} + 32]",
@@ -246,6 +249,7 @@ mod avx2 {
 
     impl Simd for Avx2 {
         type V = __m256;
+        const SPECIAL: bool = true;
 
         #[inline(always)]
         unsafe fn enter<B: Body>(body: B) -> B::Out {
@@ -461,6 +465,7 @@ fn mask(yes: bool) -> f32 {
 
 impl Simd for Portable {
     type V = [f32; 8];
+    const SPECIAL: bool = false;
 
     #[inline(always)]
     unsafe fn enter<B: Body>(body: B) -> B::Out {

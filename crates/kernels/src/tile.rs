@@ -292,17 +292,26 @@ impl Tiles {
             3 => row::<S, 3>,
             _ => row::<S, 4>,
         };
-        let packed: [TileFn; 6] = match vectors {
-            1 => tall!(one, 1, 0, true, 0, 2 3 4 5 6),
-            2 => tall!(one, 2, 0, true, 0, 2 3 4 5 6),
-            3 => tall!(one, 3, 0, true, 0, 2 3 4 4 4),
-            _ => tall!(one, 4, 0, true, 0, 2 3 3 3 3),
-        };
         let strided: [TileFn; 6] = match vectors {
             1 => tall!(one, 1, 0, false, 0, 2 3 4 5 6),
             2 => tall!(one, 2, 0, false, 0, 2 3 4 5 6),
             3 => tall!(one, 3, 0, false, 0, 2 3 4 4 4),
             _ => tall!(one, 4, 0, false, 0, 2 3 3 3 3),
+        };
+        if !S::SPECIAL {
+            return Tiles {
+                packed: strided,
+                ahead: strided,
+                strided,
+                eights: strided,
+                vectors: vectors.clamp(1, 4),
+            };
+        }
+        let packed: [TileFn; 6] = match vectors {
+            1 => tall!(one, 1, 0, true, 0, 2 3 4 5 6),
+            2 => tall!(one, 2, 0, true, 0, 2 3 4 5 6),
+            3 => tall!(one, 3, 0, true, 0, 2 3 4 4 4),
+            _ => tall!(one, 4, 0, true, 0, 2 3 3 3 3),
         };
         let eights: [TileFn; 6] = match vectors {
             1 => tall!(one, 1, 0, true, 8, 2 3 4 5 6),
@@ -357,11 +366,30 @@ pub(crate) const fn max_rows(vectors: usize) -> usize {
     }
 }
 
+/// Nearly equal parts of a number, for loops that cannot afford a division each.
+#[derive(Clone, Copy)]
+pub(crate) struct Split {
+    size: usize,
+    rest: usize,
+}
+
+impl Split {
+    #[inline(always)]
+    pub(crate) fn new(n: usize, parts: usize) -> Split {
+        Split { size: n / parts, rest: n % parts }
+    }
+
+    /// Start and size of part `i`.
+    #[inline(always)]
+    pub(crate) fn part(&self, i: usize) -> (usize, usize) {
+        (i * self.size + i.min(self.rest), self.size + usize::from(i < self.rest))
+    }
+}
+
 /// Start and size of part `i` of `parts` nearly equal parts of `n`.
 #[inline(always)]
 pub(crate) fn part(n: usize, parts: usize, i: usize) -> (usize, usize) {
-    let (size, rest) = (n / parts, n % parts);
-    (i * size + i.min(rest), size + usize::from(i < rest))
+    Split::new(n, parts).part(i)
 }
 
 /// Start and end of part `i`; see [`part`].

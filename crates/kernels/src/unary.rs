@@ -130,7 +130,7 @@ pub(crate) struct MapUnary {
 macro_rules! all {
     ($self:ident, $x:ident, $four:expr, $one:expr) => {{
         let mut i = 0;
-        while i + 4 * LANES <= $self.len {
+        while S::SPECIAL && i + 4 * LANES <= $self.len {
             let p = $self.src.add(i);
             let $x = [S::load(p), S::load(p.add(8)), S::load(p.add(16)), S::load(p.add(24))];
             let y: [S::V; 4] = $four;

@@ -106,6 +106,9 @@ impl Body for Band<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let g = &self.of.common.geometry;
+        if !S::SPECIAL {
+            return self.strips::<S, 0, 0>();
+        }
         match (g.kernel, g.strides, g.dilations) {
             ((3, 3), (1, 1), (1, 1)) => self.strips::<S, 3, 1>(),
             ((3, 3), (2, 2), (1, 1)) => self.strips::<S, 3, 2>(),
