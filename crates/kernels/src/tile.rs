@@ -115,7 +115,7 @@ impl<const MR: usize, const NV: usize, const AHEAD: usize, const PACKED: bool, c
             for m in 0..MR {
                 a[m] = p.a[m].offset(offset);
             }
-            if MR == 4 && NV == 3 && PACKED {
+            if const { MR == 4 && NV == 3 && PACKED } {
                 let mut sums = [[S::zero(); 3]; 4];
                 let mut rows = [std::ptr::null::<f32>(); 4];
                 for m in 0..MR.min(4) {
@@ -134,10 +134,10 @@ impl<const MR: usize, const NV: usize, const AHEAD: usize, const PACKED: bool, c
                 continue;
             }
             for k in 0..run {
-                if AHEAD > 0 {
+                if const { AHEAD > 0 } {
                     S::prefetch(w.wrapping_add(AHEAD));
                 }
-                if NV < 4 {
+                if const { NV < 4 } {
                     // Holds the columns and streams the rows.
                     let mut b = [S::zero(); NV];
                     for v in 0..NV {
@@ -298,7 +298,7 @@ impl Tiles {
             3 => tall!(one, 3, 0, false, 0, 2 3 4 4 4),
             _ => tall!(one, 4, 0, false, 0, 2 3 3 3 3),
         };
-        if !S::SPECIAL {
+        if const { !S::SPECIAL } {
             return Tiles {
                 packed: strided,
                 ahead: strided,

@@ -308,7 +308,7 @@ impl<T: Tile> Body for Input<'_, T> {
     unsafe fn run<S: Simd>(self) {
         let of = self.of;
         let _ = self.tile;
-        if T::OUT == 6 && !S::SPECIAL {
+        if const { T::OUT == 6 && !S::SPECIAL } {
             return;
         }
         let x = &self.call.input;
@@ -440,7 +440,7 @@ impl<T: Tile> Body for Output<'_, T> {
     unsafe fn run<S: Simd>(self) {
         let of = self.of;
         let _ = self.tile;
-        if T::OUT == 6 && !S::SPECIAL {
+        if const { T::OUT == 6 && !S::SPECIAL } {
             return;
         }
         let y = &self.call.output;
