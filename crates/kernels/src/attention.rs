@@ -8,7 +8,7 @@ use crate::{
     rows::{exp_row, max_row, scale_row},
     simd::{Body, LANES, Simd},
     spec::{no_constants, recipe},
-    tile::{ACCUMULATE, MAX_COLS, TileArgs, Tiles, part},
+    tile::{ACCUMULATE, MAX_COLS, Split, TileArgs, Tiles},
     view::{Parts, Shared, Want, check, spread},
 };
 use bricolage_runtime::{Dims, Kernel, Needs, Operand, Recipe, Run, RunError};
@@ -138,7 +138,7 @@ impl Body for Head<'_> {
                 k: depth,
                 cols: COLS,
                 exist: (keys - j).min(COLS),
-                alpha: 1.0,
+                alpha: s.scale,
                 to: k.add(j * depth),
             });
         }
@@ -190,7 +190,7 @@ impl Head<'_> {
             self.product(i0, rows, depth, k.add(j0 * depth), scores, count);
             for r in 0..rows {
                 let row = scores.add(r * (KEYS + COLS));
-                self.mask_row::<S>(row, i0 + r, j0, count, seen(i0 + r));
+                self.mask_row(row, i0 + r, j0, count, seen(i0 + r));
                 let block_max = max_row::<S>(row, count);
                 let new = if block_max > max[r] { block_max } else { max[r] };
                 // Where nothing is seen yet every exponential is 0, whatever the shift.
@@ -210,10 +210,11 @@ impl Head<'_> {
             args.offsets = offsets.as_ptr();
             (args.segments, args.run, args.w_step, args.flags) = (1, count, COLS, start);
             let row_tiles = rows.div_ceil(self.of.tiles.max_rows());
+            let split = Split::new(rows, row_tiles);
             for j in (0..width).step_by(COLS) {
                 args.w = v.add(j * keys + j0 * COLS);
                 for t in 0..row_tiles {
-                    let (r0, size) = part(rows, row_tiles, t);
+                    let (r0, size) = split.part(t);
                     for q in 0..size {
                         args.a[q] = scores.add((r0 + q) * (KEYS + COLS));
                         args.c[q] = sums.add((r0 + q) * sums_row + j);
@@ -246,10 +247,11 @@ impl Head<'_> {
         args.offsets = offsets.as_ptr();
         (args.segments, args.run, args.w_step) = (1, depth, COLS);
         let row_tiles = rows.div_ceil(self.of.tiles.max_rows());
+        let split = Split::new(rows, row_tiles);
         for j in (0..count).step_by(COLS) {
             args.w = k.add(j * depth);
             for t in 0..row_tiles {
-                let (r0, size) = part(rows, row_tiles, t);
+                let (r0, size) = split.part(t);
                 for q in 0..size {
                     args.a[q] = self.q.add((i0 + r0 + q) * self.rows[0]);
                     args.c[q] = scores.add((r0 + q) * (KEYS + COLS) + j);
@@ -259,17 +261,9 @@ impl Head<'_> {
         }
     }
 
-    /// Scales a row of scores and adds the mask.
+    /// Adds the mask to a row of scores.
     #[inline(always)]
-    unsafe fn mask_row<S: Simd>(
-        &self,
-        row: *mut f32,
-        i: usize,
-        j0: usize,
-        count: usize,
-        seen: usize,
-    ) {
-        scale_row::<S>(row, row, count, self.of.spec.scale, 0.0);
+    unsafe fn mask_row(&self, row: *mut f32, i: usize, j0: usize, count: usize, seen: usize) {
         if !self.mask.is_null() {
             let mask = self.mask.add(i * self.rows[4] + j0 * self.mask_step);
             for j in 0..count {

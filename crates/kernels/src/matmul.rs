@@ -9,7 +9,7 @@ use crate::{
     post::{Epilogue, Phase, Post, Target, run_tile},
     simd::{Body, LANES, Simd},
     spec::{raw_constants, recipe},
-    tile::{MAX_ROWS, TileArgs, Tiles, max_rows, part},
+    tile::{MAX_ROWS, Split, TileArgs, Tiles, max_rows, part},
     view::{Parts, Shared, Want, check, check_operand, spread},
 };
 use bricolage_runtime::{Dims, Kernel, Needs, Recipe, Run, RunError};
@@ -415,6 +415,7 @@ impl Body for Block<'_> {
         let (cols, vectors_rows) = (of.tiles.cols(), of.tiles.max_rows());
         let ((i0, i1), (j0, j1)) = (self.rows, self.panels);
         let row_tiles = (i1 - i0).div_ceil(vectors_rows);
+        let split = Split::new(i1 - i0, row_tiles);
         let offsets = [0isize];
         let mut args = TileArgs::new();
         args.offsets = offsets.as_ptr();
@@ -473,7 +474,7 @@ impl Body for Block<'_> {
                     pad: 0,
                 };
                 for t in 0..row_tiles {
-                    let (start, rows) = part(i1 - i0, row_tiles, t);
+                    let (start, rows) = split.part(t);
                     for q in 0..rows {
                         args.a[q] = a.wrapping_add((start + q) * a_row);
                         target.c[q] = self.c.wrapping_add((i0 + start + q) * self.c_row);
@@ -674,6 +675,33 @@ impl MatMul {
         let b = Shared::new(b.cast_mut());
         let strides = run.inputs[1].strides;
         let work = self.counts[1] * panels * cols * self.k;
+        if !self.spec.transpose_b && self.right == Right::Packed {
+            // Whole rows at a time: columns of a panel are too short to be read well.
+            const BAND: usize = 16;
+            let bands = self.k.div_ceil(BAND);
+            spread(run.pool, work, self.counts[1] * bands, &|task, _| {
+                let (matrix_number, band) = (task / bands, task % bands);
+                let at = matrix(&self.spec.b_batch, &self.spec.b_batch, strides, matrix_number);
+                let k0 = band * BAND;
+                for panel in 0..panels {
+                    let row_of_panel = (matrix_number * panels + panel) * self.k + k0;
+                    // SAFETY: each task reads rows that exist and writes its rows of every panel.
+                    unsafe {
+                        self.isa.enter(PackPanel {
+                            b: b.get().wrapping_add(at + k0 * row + panel * cols),
+                            row,
+                            transposed: false,
+                            k: (self.k - k0).min(BAND),
+                            cols,
+                            exist: (self.n - panel * cols).min(cols),
+                            alpha: self.spec.alpha,
+                            to: to.get().wrapping_add(row_of_panel * cols),
+                        });
+                    }
+                }
+            });
+            return;
+        }
         spread(run.pool, work, self.counts[1] * panels, &|task, _| {
             let (matrix_number, panel) = (task / panels, first + task % panels);
             let at = matrix(&self.spec.b_batch, &self.spec.b_batch, strides, matrix_number);

@@ -4,7 +4,7 @@ use crate::{
     Isa, NativeKernel, Packed, Spec, SpecError,
     simd::{Body, LANES, Simd},
     spec::{no_constants, recipe},
-    view::{Image, ImageDims, Kind, Want, check, image_kind, spread},
+    view::{Image, ImageDims, Kind, Shared, Want, check, image_kind, spread},
 };
 use bricolage_runtime::{Dims, Kernel, Needs, Recipe, Run, RunError};
 use bricolage_tensor::{Format, Tensor};
@@ -158,6 +158,14 @@ impl Pooling {
     }
 }
 
+impl Pooling {
+    /// Elements of a thread's line of a plain image.
+    fn line_len(&self) -> usize {
+        let plain = image_kind(&self.spec.input_format).is_some_and(|k| k.0 == Kind::Plain);
+        if plain { self.x.input.next_multiple_of(16) } else { 0 }
+    }
+}
+
 /// One output row of one block of channels.
 struct Row<'a> {
     of: &'a Pooling,
@@ -166,6 +174,8 @@ struct Row<'a> {
     n: usize,
     block: usize,
     y: usize,
+    /// A line of the input, for plain images.
+    line: *mut f32,
 }
 
 impl Body for Row<'_> {
@@ -173,10 +183,13 @@ impl Body for Row<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Row { of, input, output, n, block, y } = self;
+        let Row { of, input, output, n, block, y, .. } = self;
         let max = of.spec.op == PoolOp::Max;
         let lanes = input.lanes(block);
         let (iy, rows) = of.y.window(y);
+        if input.kind == Kind::Plain {
+            return self.plain::<S>(iy, rows);
+        }
         for x in 0..of.x.output {
             let (ix, columns) = of.x.window(x);
             let start = input.at(n, iy as isize, ix as isize).wrapping_add(block * input.sb);
@@ -186,38 +199,22 @@ impl Body for Row<'_> {
                 _ => rows * columns,
             };
             let to = output.at(n, y as isize, x as isize).wrapping_add(block * output.sb);
-            if input.kind == Kind::Plain {
-                for c in 0..lanes {
-                    let mut acc = if max { f32::NEG_INFINITY } else { 0.0 };
-                    for r in 0..rows {
-                        for q in 0..columns {
-                            let v = *start.add(c * input.sc + r * row + q * pixel);
-                            acc = if !max {
-                                acc + v
-                            } else if v > acc || v.is_nan() {
-                                v
-                            } else {
-                                acc
-                            };
-                        }
-                    }
-                    *to.add(c * output.sc) = if max { acc } else { acc / count as f32 };
-                }
-                continue;
-            }
             let whole = input.whole(block);
             let mut acc = S::splat(if max { f32::NEG_INFINITY } else { 0.0 });
+            let mut nan = S::zero();
             for r in 0..rows {
                 for q in 0..columns {
                     let p = start.add(r * row + q * pixel);
                     let v = if whole { S::load(p) } else { S::load_part(p, lanes) };
-                    acc = if max {
-                        S::select(S::nan(acc), acc, S::max(acc, v))
+                    if max {
+                        acc = S::max(v, acc);
+                        nan = S::or(nan, S::nan(v));
                     } else {
-                        S::add(acc, v)
-                    };
+                        acc = S::add(acc, v);
+                    }
                 }
             }
+            acc = S::select(nan, nan, acc);
             if !max {
                 acc = S::div(acc, S::splat(count as f32));
             }
@@ -235,20 +232,83 @@ impl Body for Row<'_> {
     }
 }
 
+impl Row<'_> {
+    /// A plain image: the rows of the window are joined to one line, then its columns.
+    #[inline(always)]
+    unsafe fn plain<S: Simd>(&self, iy: usize, rows: usize) {
+        let Row { of, input, output, n, block, y, line } = *self;
+        let max = of.spec.op == PoolOp::Max;
+        let w = input.dims.w;
+        let start = if max { f32::NEG_INFINITY } else { 0.0 };
+        let row = of.y.dilation * input.sh;
+        for c in 0..input.lanes(block) {
+            let at = block * input.sb + c * input.sc;
+            let from = input.at(n, iy as isize, 0).wrapping_add(at) as *const f32;
+            let mut i = 0;
+            while i < w {
+                let count = (w - i).min(LANES);
+                let (mut acc, mut nan) = (S::splat(start), S::zero());
+                for r in 0..rows {
+                    let p = from.add(r * row + i);
+                    let v = if count == LANES { S::load(p) } else { S::load_part(p, count) };
+                    if max {
+                        acc = S::max(v, acc);
+                        nan = S::or(nan, S::nan(v));
+                    } else {
+                        acc = S::add(acc, v);
+                    }
+                }
+                // The line has room for whole vectors.
+                S::store(line.add(i), S::select(nan, nan, acc));
+                i += count;
+            }
+            let to = output.at(n, y as isize, 0).wrapping_add(block * output.sb + c * output.sc);
+            for x in 0..of.x.output {
+                let (ix, columns) = of.x.window(x);
+                let mut acc = start;
+                for q in 0..columns {
+                    let v = *line.add(ix + q * of.x.dilation);
+                    acc = if !max {
+                        acc + v
+                    } else if v > acc || v.is_nan() {
+                        v
+                    } else {
+                        acc
+                    };
+                }
+                if !max {
+                    acc /= match of.spec.op {
+                        PoolOp::Average { count_pads: true } => of.y.counted(y) * of.x.counted(x),
+                        _ => rows * columns,
+                    } as f32;
+                }
+                *to.wrapping_add(x * output.sw) = acc;
+            }
+        }
+    }
+}
+
 impl Kernel for Pooling {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn needs(&self, _: &Dims<'_>, _: usize) -> Needs {
-        Needs { workspace: 0, foreign: Some(0), in_place: Vec::new(), deterministic: true }
+    fn needs(&self, _: &Dims<'_>, threads: usize) -> Needs {
+        Needs {
+            workspace: self.line_len() as u64 * 4 * threads as u64,
+            foreign: Some(0),
+            in_place: Vec::new(),
+            deterministic: true,
+        }
     }
 
     fn run(&self, run: &mut Run<'_>) -> Result<(), RunError> {
         let spec = &self.spec;
         let input = Want { dims: &spec.input, format: &spec.input_format };
         let output = Want { dims: &self.output, format: &spec.output_format };
-        check(&self.name, run, &[input], &[output], 0)?;
+        let line = self.line_len();
+        let bytes = (line * 4 * run.pool.threads()) as u64;
+        check(&self.name, run, &[input], &[output], bytes)?;
         let (input, mut output) = (Image::new(&run.inputs[0]), Image::new(&run.outputs[0]));
         if output.dims.is_empty() {
             return Ok(());
@@ -271,11 +331,18 @@ impl Kernel for Pooling {
         unsafe {
             output.zero_halo();
             let bands = rows.div_ceil(8);
-            spread(run.pool, work, input.dims.n * blocks * bands, &|task, _| {
+            // A channels-last pixel holds all channels, so its task takes them all.
+            let (chunks, blocks_of_a_task) =
+                if input.kind == Kind::Last { (1, blocks) } else { (blocks, 1) };
+            let lines = Shared::new(run.workspace.as_mut_ptr().cast::<f32>());
+            spread(run.pool, work, input.dims.n * chunks * bands, &|task, thread| {
                 let (image, band) = (task / bands, task % bands);
-                let (n, block) = (image / blocks, image % blocks);
+                let (n, chunk) = (image / chunks, image % chunks);
+                let line = lines.get().wrapping_add(thread * line);
                 for y in band * 8..(band * 8 + 8).min(rows) {
-                    self.isa.enter(Row { of: self, input, output, n, block, y });
+                    for block in chunk..chunk + blocks_of_a_task {
+                        self.isa.enter(Row { of: self, input, output, n, block, y, line });
+                    }
                 }
             });
         }

@@ -119,7 +119,7 @@ pub const REGISTRY: &[Row] = &[
     Row {
         name: "conv-winograd-f6",
         kind: "Conv",
-        isas: Isa::ALL,
+        isas: &[Isa::Avx2],
         numerics: Numerics::Approximates,
         example: || conv(1, ConvAlgorithm::Winograd { tile: 6 }),
     },

@@ -80,6 +80,8 @@ pub(crate) trait Body {
 #[allow(clippy::missing_safety_doc)]
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type V: Copy;
+    /// Whether code made for special cases, and several chains at once, are worth their size.
+    const SPECIAL: bool;
 
     /// Runs `body` in a function of its own that has the set's features.
     unsafe fn enter<B: Body>(body: B) -> B::Out;
@@ -194,6 +196,7 @@ mod avx2 {
             return s;
         }
         std::arch::asm!(
+            ".p2align 5",
             "2:",
             "vmovups {b0}, ymmword ptr [{w}]",
             "vmovups {b1}, ymmword ptr [{w} + 32]",
@@ -246,6 +249,7 @@ mod avx2 {
 
     impl Simd for Avx2 {
         type V = __m256;
+        const SPECIAL: bool = true;
 
         #[inline(always)]
         unsafe fn enter<B: Body>(body: B) -> B::Out {
@@ -440,19 +444,21 @@ mod avx2 {
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
 
-#[inline(always)]
-fn map(a: [f32; 8], f: impl Fn(f32) -> f32) -> [f32; 8] {
-    std::array::from_fn(|i| f(a[i]))
-}
-
-#[inline(always)]
-fn zip(a: [f32; 8], b: [f32; 8], f: impl Fn(f32, f32) -> f32) -> [f32; 8] {
-    std::array::from_fn(|i| f(a[i], b[i]))
-}
-
-#[inline(always)]
-fn bits(a: [f32; 8], b: [f32; 8], f: impl Fn(u32, u32) -> u32) -> [f32; 8] {
-    zip(a, b, |x, y| f32::from_bits(f(x.to_bits(), y.to_bits())))
+/// An expression for each lane: of one vector, of two, of their bits, or of the lane's number. Written out,
+/// because closures over arrays cost the compiler minutes.
+macro_rules! lanes {
+    ($i:ident => $e:expr) => {
+        [
+            { const $i: usize = 0; $e },
+            { const $i: usize = 1; $e },
+            { const $i: usize = 2; $e },
+            { const $i: usize = 3; $e },
+            { const $i: usize = 4; $e },
+            { const $i: usize = 5; $e },
+            { const $i: usize = 6; $e },
+            { const $i: usize = 7; $e },
+        ]
+    };
 }
 
 fn mask(yes: bool) -> f32 {
@@ -461,6 +467,7 @@ fn mask(yes: bool) -> f32 {
 
 impl Simd for Portable {
     type V = [f32; 8];
+    const SPECIAL: bool = false;
 
     #[inline(always)]
     unsafe fn enter<B: Body>(body: B) -> B::Out {
@@ -488,101 +495,101 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn add(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        zip(a, b, |x, y| x + y)
+        lanes!(I => { let (x, y) = (a[I], b[I]); x + y })
     }
     #[inline(always)]
     unsafe fn sub(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        zip(a, b, |x, y| x - y)
+        lanes!(I => { let (x, y) = (a[I], b[I]); x - y })
     }
     #[inline(always)]
     unsafe fn mul(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        zip(a, b, |x, y| x * y)
+        lanes!(I => { let (x, y) = (a[I], b[I]); x * y })
     }
     #[inline(always)]
     unsafe fn div(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        zip(a, b, |x, y| x / y)
+        lanes!(I => { let (x, y) = (a[I], b[I]); x / y })
     }
     #[inline(always)]
     unsafe fn fma(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
-        std::array::from_fn(|i| a[i] * b[i] + c[i])
+        lanes!(I => a[I] * b[I] + c[I])
     }
     #[inline(always)]
     unsafe fn fnma(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
-        std::array::from_fn(|i| c[i] - a[i] * b[i])
+        lanes!(I => c[I] - a[I] * b[I])
     }
     #[inline(always)]
     unsafe fn max(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        zip(a, b, |x, y| if x > y { x } else { y })
+        lanes!(I => { let (x, y) = (a[I], b[I]); if x > y { x } else { y } })
     }
     #[inline(always)]
     unsafe fn min(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        zip(a, b, |x, y| if x < y { x } else { y })
+        lanes!(I => { let (x, y) = (a[I], b[I]); if x < y { x } else { y } })
     }
     #[inline(always)]
     unsafe fn sqrt(a: [f32; 8]) -> [f32; 8] {
-        map(a, f32::sqrt)
+        lanes!(I => a[I].sqrt())
     }
     #[inline(always)]
     unsafe fn floor(a: [f32; 8]) -> [f32; 8] {
-        map(a, f32::floor)
+        lanes!(I => a[I].floor())
     }
     #[inline(always)]
     unsafe fn ceil(a: [f32; 8]) -> [f32; 8] {
-        map(a, f32::ceil)
+        lanes!(I => a[I].ceil())
     }
     #[inline(always)]
     unsafe fn trunc(a: [f32; 8]) -> [f32; 8] {
-        map(a, f32::trunc)
+        lanes!(I => a[I].trunc())
     }
     #[inline(always)]
     unsafe fn round(a: [f32; 8]) -> [f32; 8] {
-        map(a, f32::round_ties_even)
+        lanes!(I => a[I].round_ties_even())
     }
     #[inline(always)]
     unsafe fn and(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        bits(a, b, |x, y| x & y)
+        lanes!(I => { let (x, y) = (a[I].to_bits(), b[I].to_bits()); f32::from_bits(x & y) })
     }
     #[inline(always)]
     unsafe fn andnot(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        bits(a, b, |x, y| !x & y)
+        lanes!(I => { let (x, y) = (a[I].to_bits(), b[I].to_bits()); f32::from_bits(!x & y) })
     }
     #[inline(always)]
     unsafe fn or(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        bits(a, b, |x, y| x | y)
+        lanes!(I => { let (x, y) = (a[I].to_bits(), b[I].to_bits()); f32::from_bits(x | y) })
     }
     #[inline(always)]
     unsafe fn xor(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        bits(a, b, |x, y| x ^ y)
+        lanes!(I => { let (x, y) = (a[I].to_bits(), b[I].to_bits()); f32::from_bits(x ^ y) })
     }
     #[inline(always)]
     unsafe fn lt(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        zip(a, b, |x, y| mask(x < y))
+        lanes!(I => { let (x, y) = (a[I], b[I]); mask(x < y) })
     }
     #[inline(always)]
     unsafe fn le(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        zip(a, b, |x, y| mask(x <= y))
+        lanes!(I => { let (x, y) = (a[I], b[I]); mask(x <= y) })
     }
     #[inline(always)]
     unsafe fn eq(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        zip(a, b, |x, y| mask(x == y))
+        lanes!(I => { let (x, y) = (a[I], b[I]); mask(x == y) })
     }
     #[inline(always)]
     unsafe fn nan(a: [f32; 8]) -> [f32; 8] {
-        map(a, |x| mask(x.is_nan()))
+        lanes!(I => { let x = a[I]; mask(x.is_nan()) })
     }
     #[inline(always)]
     unsafe fn select(mask: [f32; 8], yes: [f32; 8], no: [f32; 8]) -> [f32; 8] {
-        std::array::from_fn(|i| if mask[i].is_sign_negative() { yes[i] } else { no[i] })
+        lanes!(I => if mask[I].is_sign_negative() { yes[I] } else { no[I] })
     }
     #[inline(always)]
     unsafe fn exp2i(n: [f32; 8]) -> [f32; 8] {
-        map(n, |x| f32::from_bits(((x as i32).wrapping_add(127) as u32) << 23))
+        lanes!(I => { let x = n[I]; f32::from_bits(((x as i32).wrapping_add(127) as u32) << 23) })
     }
     #[inline(always)]
     unsafe fn frexp(x: [f32; 8]) -> ([f32; 8], [f32; 8]) {
         (
-            map(x, |x| f32::from_bits(x.to_bits() & 0x007f_ffff | 0x3f00_0000)),
-            map(x, |x| ((x.to_bits() >> 23) as i32 - 126) as f32),
+            lanes!(I => { let x = x[I]; f32::from_bits(x.to_bits() & 0x007f_ffff | 0x3f00_0000) }),
+            lanes!(I => { let x = x[I]; ((x.to_bits() >> 23) as i32 - 126) as f32 }),
         )
     }
     #[inline(always)]
@@ -595,7 +602,10 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn transpose(rows: [[f32; 8]; 8]) -> [[f32; 8]; 8] {
-        std::array::from_fn(|i| std::array::from_fn(|j| rows[j][i]))
+        lanes!(J => {
+            const R: usize = J;
+            lanes!(I => rows[I][R])
+        })
     }
     #[inline(always)]
     unsafe fn prefetch(_: *const f32) {}

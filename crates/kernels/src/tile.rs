@@ -115,7 +115,7 @@ impl<const MR: usize, const NV: usize, const AHEAD: usize, const PACKED: bool, c
             for m in 0..MR {
                 a[m] = p.a[m].offset(offset);
             }
-            if MR == 4 && NV == 3 && PACKED {
+            if const { MR == 4 && NV == 3 && PACKED } {
                 let mut sums = [[S::zero(); 3]; 4];
                 let mut rows = [std::ptr::null::<f32>(); 4];
                 for m in 0..MR.min(4) {
@@ -134,10 +134,10 @@ impl<const MR: usize, const NV: usize, const AHEAD: usize, const PACKED: bool, c
                 continue;
             }
             for k in 0..run {
-                if AHEAD > 0 {
+                if const { AHEAD > 0 } {
                     S::prefetch(w.wrapping_add(AHEAD));
                 }
-                if NV < 4 {
+                if const { NV < 4 } {
                     // Holds the columns and streams the rows.
                     let mut b = [S::zero(); NV];
                     for v in 0..NV {
@@ -292,17 +292,26 @@ impl Tiles {
             3 => row::<S, 3>,
             _ => row::<S, 4>,
         };
-        let packed: [TileFn; 6] = match vectors {
-            1 => tall!(one, 1, 0, true, 0, 2 3 4 5 6),
-            2 => tall!(one, 2, 0, true, 0, 2 3 4 5 6),
-            3 => tall!(one, 3, 0, true, 0, 2 3 4 4 4),
-            _ => tall!(one, 4, 0, true, 0, 2 3 3 3 3),
-        };
         let strided: [TileFn; 6] = match vectors {
             1 => tall!(one, 1, 0, false, 0, 2 3 4 5 6),
             2 => tall!(one, 2, 0, false, 0, 2 3 4 5 6),
             3 => tall!(one, 3, 0, false, 0, 2 3 4 4 4),
             _ => tall!(one, 4, 0, false, 0, 2 3 3 3 3),
+        };
+        if const { !S::SPECIAL } {
+            return Tiles {
+                packed: strided,
+                ahead: strided,
+                strided,
+                eights: strided,
+                vectors: vectors.clamp(1, 4),
+            };
+        }
+        let packed: [TileFn; 6] = match vectors {
+            1 => tall!(one, 1, 0, true, 0, 2 3 4 5 6),
+            2 => tall!(one, 2, 0, true, 0, 2 3 4 5 6),
+            3 => tall!(one, 3, 0, true, 0, 2 3 4 4 4),
+            _ => tall!(one, 4, 0, true, 0, 2 3 3 3 3),
         };
         let eights: [TileFn; 6] = match vectors {
             1 => tall!(one, 1, 0, true, 8, 2 3 4 5 6),
@@ -357,11 +366,30 @@ pub(crate) const fn max_rows(vectors: usize) -> usize {
     }
 }
 
+/// Nearly equal parts of a number, for loops that cannot afford a division each.
+#[derive(Clone, Copy)]
+pub(crate) struct Split {
+    size: usize,
+    rest: usize,
+}
+
+impl Split {
+    #[inline(always)]
+    pub(crate) fn new(n: usize, parts: usize) -> Split {
+        Split { size: n / parts, rest: n % parts }
+    }
+
+    /// Start and size of part `i`.
+    #[inline(always)]
+    pub(crate) fn part(&self, i: usize) -> (usize, usize) {
+        (i * self.size + i.min(self.rest), self.size + usize::from(i < self.rest))
+    }
+}
+
 /// Start and size of part `i` of `parts` nearly equal parts of `n`.
 #[inline(always)]
 pub(crate) fn part(n: usize, parts: usize, i: usize) -> (usize, usize) {
-    let (size, rest) = (n / parts, n % parts);
-    (i * size + i.min(rest), size + usize::from(i < rest))
+    Split::new(n, parts).part(i)
 }
 
 /// Start and end of part `i`; see [`part`].

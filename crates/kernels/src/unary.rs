@@ -130,7 +130,7 @@ pub(crate) struct MapUnary {
 macro_rules! all {
     ($self:ident, $x:ident, $four:expr, $one:expr) => {{
         let mut i = 0;
-        while i + 4 * LANES <= $self.len {
+        while S::SPECIAL && i + 4 * LANES <= $self.len {
             let p = $self.src.add(i);
             let $x = [S::load(p), S::load(p.add(8)), S::load(p.add(16)), S::load(p.add(24))];
             let y: [S::V; 4] = $four;
@@ -268,19 +268,29 @@ impl<const FUNCTION: u8> Body for One<FUNCTION> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        if self.0.op.function() as u8 != FUNCTION {
-            return;
-        }
-        self.0.apply::<S>();
+        self.0.apply::<S, FUNCTION>();
     }
+}
+
+/// The arm of the function with number `FUNCTION`; the others are not even compiled.
+macro_rules! arm {
+    ($op:expr; $(Unary::$name:ident $({ $($field:ident),* })? => $body:expr,)*) => {
+        $(
+            if const { FUNCTION == Function::$name as u8 } {
+                if let Unary::$name $({ $($field),* })? = $op {
+                    $body
+                }
+            }
+        )*
+    };
 }
 
 impl MapUnary {
     #[inline(always)]
-    unsafe fn apply<S: Simd>(self) {
+    unsafe fn apply<S: Simd, const FUNCTION: u8>(self) {
         let one = S::splat(1.0);
         let zero = S::zero();
-        match self.op {
+        arm! { self.op;
             Unary::Neg => simple!(self, x => math::neg::<S>(x)),
             Unary::Abs => simple!(self, x => math::abs::<S>(x)),
             Unary::Sign => simple!(self, x => {
@@ -304,37 +314,37 @@ impl MapUnary {
             Unary::LeakyRelu { alpha } => {
                 let alpha = S::splat(alpha);
                 simple!(self, x => S::select(S::lt(x, zero), S::mul(x, alpha), x))
-            }
+            },
             Unary::ThresholdedRelu { alpha } => {
                 let alpha = S::splat(alpha);
                 simple!(self, x => S::andnot(S::le(x, alpha), x))
-            }
+            },
             Unary::Elu { alpha } => {
                 let alpha = S::splat(alpha);
                 chains!(self, x => x, expm1,
                     (x, y) => S::select(S::lt(x, zero), S::mul(alpha, y), x))
-            }
+            },
             Unary::Celu { alpha } => {
                 let (alpha, inverse) = (S::splat(alpha), S::splat(1.0 / alpha));
                 chains!(self, x => S::mul(x, inverse), expm1,
                     (x, y) => S::select(S::nan(x), x,
                         S::add(S::max(x, zero), S::min(zero, S::mul(alpha, y)))))
-            }
+            },
             Unary::Selu { alpha, gamma } => {
                 let (low, gamma) = (S::splat(alpha * gamma), S::splat(gamma));
                 chains!(self, x => x, expm1,
                     (x, y) => S::select(S::le(x, zero), S::mul(low, y), S::mul(gamma, x)))
-            }
+            },
             Unary::Clip { min, max } => simple!(self, x => math::clamp::<S>(x, min, max)),
             Unary::HardSigmoid { alpha, beta } => {
                 let (alpha, beta) = (S::splat(alpha), S::splat(beta));
                 simple!(self, x => math::clamp::<S>(S::fma(x, alpha, beta), 0.0, 1.0))
-            }
+            },
             Unary::HardSwish => {
                 let sixth = S::splat(1.0 / 6.0);
                 simple!(self, x => S::mul(x,
                     math::clamp::<S>(S::fma(x, sixth, S::splat(0.5)), 0.0, 1.0)))
-            }
+            },
             Unary::Softplus => chains!(self, x => x, softplus, (x, y) => y),
             Unary::Softsign => simple!(self, x => S::div(x, S::add(one, math::abs::<S>(x)))),
             Unary::Gelu => chains!(self, gelu),
@@ -342,11 +352,11 @@ impl MapUnary {
                 let (a, b) = (S::splat(1.595_769_1), S::splat(1.595_769_1 * 0.044_715));
                 chains!(self, x => S::mul(x, S::fma(S::mul(x, x), b, a)), sigmoid,
                     (x, y) => S::mul(x, y))
-            }
+            },
             Unary::Swish { alpha } => {
                 let alpha = S::splat(alpha);
                 chains!(self, x => S::mul(alpha, x), sigmoid, (x, y) => S::mul(x, y))
-            }
+            },
             Unary::Mish => {
                 // tanh(ln(1 + e)) = e (e + 2) / (e (e + 2) + 2), which is 1 in f32 above 20.
                 let (top, two) = (S::splat(20.0), S::splat(2.0));
@@ -354,11 +364,11 @@ impl MapUnary {
                     let t = S::mul(y, S::add(y, two));
                     S::mul(x, S::div(t, S::add(t, two)))
                 })
-            }
+            },
             Unary::Affine { scale, shift } => {
                 let (scale, shift) = (S::splat(scale), S::splat(shift));
                 simple!(self, x => S::fma(x, scale, shift))
-            }
+            },
             Unary::Sin => scalar!(self, f32::sin),
             Unary::Cos => scalar!(self, f32::cos),
             Unary::Tan => scalar!(self, f32::tan),
@@ -376,7 +386,7 @@ impl MapUnary {
                 let low = if negative { S::splat(f32::NEG_INFINITY) } else { S::splat(f32::NAN) };
                 let high = if positive { S::splat(f32::INFINITY) } else { S::splat(f32::NAN) };
                 simple!(self, x => S::and(S::or(S::eq(x, low), S::eq(x, high)), one))
-            }
+            },
         }
     }
 }

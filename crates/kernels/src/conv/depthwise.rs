@@ -106,6 +106,9 @@ impl Body for Band<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let g = &self.of.common.geometry;
+        if const { !S::SPECIAL } {
+            return self.strips::<S, 0, 0>();
+        }
         match (g.kernel, g.strides, g.dilations) {
             ((3, 3), (1, 1), (1, 1)) => self.strips::<S, 3, 1>(),
             ((3, 3), (2, 2), (1, 1)) => self.strips::<S, 3, 2>(),
@@ -148,7 +151,7 @@ impl Band<'_> {
             }
         };
         let direct = of.halo && self.call.input.whole(self.blocks.1 - 1);
-        if direct && K != 0 && self.blocks.1 - self.blocks.0 > 1 {
+        if const { K != 0 } && direct && self.blocks.1 - self.blocks.0 > 1 {
             // Channels-last: all channels of a pixel tile before the next one.
             let mut row = 0;
             while row < y1 - y0 {
@@ -186,7 +189,7 @@ impl Band<'_> {
             }
             let mut row = 0;
             while row < y1 - y0 {
-                if K == 0 {
+                if const { K == 0 } {
                     for column in 0..g.output.w {
                         self.any::<S>(&s, row, column, r);
                     }

@@ -11,12 +11,14 @@ use crate::{
     matmul::tiles,
     post::{Phase, Target, run_tile},
     simd::{Body, LANES, Simd},
-    tile::{MAX_ROWS, TileArgs, Tiles, part},
+    tile::{MAX_ROWS, Split, TileArgs, Tiles, part},
     view::{Image, ImageDims, Kind, Parts, Shared, dense_len, spread},
 };
 
 /// Output pixels of a block: their input stays in the second-level cache over all channel panels.
 const PIXELS_OF_A_BLOCK: usize = 96;
+/// Most pixels of a block.
+const MOST_PIXELS: usize = 256;
 /// Tasks to aim at, so that two or four threads end together.
 const TASKS: usize = 8;
 
@@ -95,7 +97,7 @@ impl Direct {
         };
         let pixels = match spec.knobs.block {
             0 => PIXELS_OF_A_BLOCK,
-            block => block as usize,
+            block => (block as usize).min(MOST_PIXELS),
         };
         let isa = common.isa;
         Ok(Direct {
@@ -233,6 +235,18 @@ pub(super) unsafe fn copy_image(call: &Call<'_>, isa: crate::Isa, from: Image, t
     });
 }
 
+/// Where a pixel lies in input, output and residual.
+#[derive(Clone, Copy)]
+struct Pixel {
+    a: *const f32,
+    c: *mut f32,
+    r: *const f32,
+}
+
+impl Pixel {
+    const NONE: Pixel = Pixel { a: std::ptr::null(), c: std::ptr::null_mut(), r: std::ptr::null() };
+}
+
 /// Pixels `p0..p1` of a grid times some panels.
 struct Block<'a> {
     of: &'a Direct,
@@ -266,6 +280,24 @@ impl Body for Block<'_> {
         let zero_stays = matches!(of.common.epilogue.simple(),
             Some((_, low, high)) if low <= 0.0 && high >= 0.0);
         let residual = self.call.residual.unwrap_or(output);
+        let count = p1 - p0;
+        // Rows of the tiles: input, output and residual of each pixel.
+        let mut pixels = [Pixel::NONE; MOST_PIXELS];
+        let (mut y, mut x) = (p0 / grid.w, p0 % grid.w);
+        for pixel in &mut pixels[..count] {
+            let at = (y * of.in_step.0) as isize;
+            let oy = (y * of.out_step.0 + grid.first.0) as isize;
+            let ox = (x * of.out_step.1 + grid.first.1) as isize;
+            *pixel = Pixel {
+                a: input.at(self.n, at, (x * of.in_step.1) as isize),
+                c: output.at(self.n, oy, ox),
+                r: residual.at(self.n, oy, ox),
+            };
+            x += 1;
+            if x == grid.w {
+                (y, x) = (y + 1, 0);
+            }
+        }
         for unit in self.units.0..self.units.1 {
             let (group, panel) = (unit / panels, unit % panels);
             let tiles = &of.tiles[of.panel_vectors(panel) - 1];
@@ -287,22 +319,12 @@ impl Body for Block<'_> {
                 count: if zero { cols } else { exist },
                 pad: if zero { 0 } else { padded },
             };
-            let count = p1 - p0;
             let row_tiles = count.div_ceil(tiles.max_rows());
-            let (mut y, mut x) = (p0 / grid.w, p0 % grid.w);
+            let split = Split::new(count, row_tiles);
             for t in 0..row_tiles {
-                let (_, rows) = part(count, row_tiles, t);
-                for q in 0..rows {
-                    let at = (y * of.in_step.0) as isize;
-                    args.a[q] = input.at(self.n, at, (x * of.in_step.1) as isize);
-                    let oy = (y * of.out_step.0 + grid.first.0) as isize;
-                    let ox = (x * of.out_step.1 + grid.first.1) as isize;
-                    target.c[q] = output.at(self.n, oy, ox);
-                    target.r[q] = residual.at(self.n, oy, ox);
-                    x += 1;
-                    if x == grid.w {
-                        (y, x) = (y + 1, 0);
-                    }
+                let (start, rows) = split.part(t);
+                for (q, pixel) in pixels[start..start + rows].iter().enumerate() {
+                    (args.a[q], target.c[q], target.r[q]) = (pixel.a, pixel.c, pixel.r);
                 }
                 let phase = Phase { first: true, last: true };
                 let tile = if of.run == LANES { tiles.rows_eights(rows) } else { tiles.rows(rows) };

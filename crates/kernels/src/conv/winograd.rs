@@ -6,10 +6,10 @@
 
 use super::{Algorithm, Call, Common, ConvSpec};
 use crate::{
-    SpecError,
+    Isa, SpecError,
     matmul::tiles,
     simd::{Body, LANES, Simd},
-    tile::{CLAMP, RESIDUAL, TileArgs, Tiles, part},
+    tile::{CLAMP, RESIDUAL, Split, TileArgs, Tiles, part},
     view::{Parts, Shared, spread},
 };
 
@@ -217,6 +217,9 @@ impl Winograd {
         if ![2, 4, 6].contains(&tile) {
             return Err(fail(format!("has Winograd tiles of 2, 4 and 6, not {tile}")));
         }
+        if tile == 6 && common.isa == Isa::Portable {
+            return Err(fail("has no portable Winograd tile of 6".into()));
+        }
         let vectors = match spec.knobs.vectors {
             0 if g.output.c <= LANES => 1,
             0 => 2,
@@ -305,6 +308,9 @@ impl<T: Tile> Body for Input<'_, T> {
     unsafe fn run<S: Simd>(self) {
         let of = self.of;
         let _ = self.tile;
+        if const { T::OUT == 6 && !S::SPECIAL } {
+            return;
+        }
         let x = &self.call.input;
         let (h, w) = (x.dims.h as isize, x.dims.w as isize);
         let (hy, hx) = (x.halo.0 as isize, x.halo.1 as isize);
@@ -398,8 +404,9 @@ impl Body for Product<'_> {
             args.w = self.u.add(first * of.ic);
             args.w_step = tiles.cols();
             let row_tiles = self.tiles.div_ceil(tiles.max_rows());
+            let split = Split::new(self.tiles, row_tiles);
             for i in 0..row_tiles {
-                let (start, rows) = part(self.tiles, row_tiles, i);
+                let (start, rows) = split.part(i);
                 for q in 0..rows {
                     args.a[q] = self.v.add((start + q) * of.ic);
                     args.c[q] = self.m.add((start + q) * of.oc + first);
@@ -433,6 +440,9 @@ impl<T: Tile> Body for Output<'_, T> {
     unsafe fn run<S: Simd>(self) {
         let of = self.of;
         let _ = self.tile;
+        if const { T::OUT == 6 && !S::SPECIAL } {
+            return;
+        }
         let y = &self.call.output;
         let r = self.call.residual.as_ref().unwrap_or(y);
         for t in self.tiles.0..self.tiles.1 {

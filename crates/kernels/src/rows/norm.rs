@@ -161,14 +161,14 @@ unsafe fn sum<S: Simd, const SQUARE: bool>(x: *const f32, n: usize, shift: f32) 
     while i + 4 * LANES <= n {
         for q in 0..4 {
             let v = S::sub(S::load(x.add(i + LANES * q)), shifts);
-            sums[q] = if SQUARE { S::fma(v, v, sums[q]) } else { S::add(sums[q], v) };
+            sums[q] = if const { SQUARE } { S::fma(v, v, sums[q]) } else { S::add(sums[q], v) };
         }
         i += 4 * LANES;
     }
     let mut total = S::sum(S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3])));
     while i < n {
         let v = *x.add(i) - shift;
-        total += if SQUARE { v * v } else { v };
+        total += if const { SQUARE } { v * v } else { v };
         i += 1;
     }
     total

@@ -286,6 +286,11 @@ pub fn run_all(
     mut verify: impl FnMut(&str, &[Tensor]),
 ) {
     for isa in isas() {
+        let portable_f6 = matches!(spec, Spec::Conv(c) if c.algorithm
+            == bricolage_kernels::ConvAlgorithm::Winograd { tile: 6 });
+        if isa == Isa::Portable && portable_f6 {
+            continue;
+        }
         let built = spec.build(isa).unwrap_or_else(|e| panic!("{e}: {spec:?}"));
         let kernel: Arc<dyn NativeKernel> = rebuild(&built.recipe()).unwrap();
         assert_eq!((kernel.name(), kernel.spec()), (built.name(), spec.clone()));
