@@ -2,7 +2,9 @@
 #![allow(unsafe_code)] // operands are raw memory; foreign libraries are called through pointers
 
 mod native;
+mod onnxruntime;
 mod reference;
 
 pub use native::Native;
+pub use onnxruntime::OnnxRuntime;
 pub use reference::Reference;

@@ -97,7 +97,11 @@ fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Er
 /// Writes an artefact to `folder`, replacing an artefact that is there when `overwrite` is set.
 ///
 /// Nothing is left half-written: on an error the folder is as it was before.
-pub fn save<R: Serialize>(folder: &Path, overwrite: bool, contents: Contents<'_, R>) -> Result<(), Error> {
+pub fn save<R: Serialize>(
+    folder: &Path,
+    overwrite: bool,
+    contents: Contents<'_, R>,
+) -> Result<(), Error> {
     refuse_existing(folder, overwrite)?;
     let partial = sibling(folder, "partial");
     let result = write_all(&partial, contents).and_then(|()| replace(&partial, folder));
@@ -112,10 +116,15 @@ pub fn save<R: Serialize>(folder: &Path, overwrite: bool, contents: Contents<'_,
 /// anything but an artefact with it.
 pub fn refuse_existing(folder: &Path, overwrite: bool) -> Result<(), Error> {
     if fs::symlink_metadata(folder).is_err() {
-        let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent =
+            folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         return match fs::metadata(parent) {
             Ok(m) if m.is_dir() => Ok(()),
-            Ok(_) => Err(Error::File { action: "write", path: folder.to_owned(), why: "its parent is no folder".to_owned() }),
+            Ok(_) => Err(Error::File {
+                action: "write",
+                path: folder.to_owned(),
+                why: "its parent is no folder".to_owned(),
+            }),
             Err(e) => Err(file_error("write", folder)(e)),
         };
     }
@@ -150,7 +159,9 @@ fn replace(partial: &Path, folder: &Path) -> Result<(), Error> {
 fn write_all<R: Serialize>(folder: &Path, contents: Contents<'_, R>) -> Result<(), Error> {
     fs::create_dir_all(folder).map_err(file_error("write", folder))?;
     let mut manifest = contents.manifest;
-    let mut put = |name: &str, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>| -> Result<(), Error> {
+    let mut put = |name: &str,
+                   write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>|
+     -> Result<(), Error> {
         let path = folder.join(name);
         let file = File::create(&path).map_err(file_error("write", &path))?;
         let mut hashing = Hashing { to: BufWriter::new(file), hash: blake3::Hasher::new() };
@@ -158,10 +169,12 @@ fn write_all<R: Serialize>(folder: &Path, contents: Contents<'_, R>) -> Result<(
         manifest.files.insert(name.to_owned(), hashing.hash.finalize().to_hex().to_string());
         Ok(())
     };
-    let plan = postcard::to_stdvec(contents.plan).map_err(|e| Error::Internal { what: e.to_string() })?;
+    let plan =
+        postcard::to_stdvec(contents.plan).map_err(|e| Error::Internal { what: e.to_string() })?;
     put(PLAN, &mut |to| to.write_all(&plan))?;
     put(WEIGHTS, &mut |to| contents.weights.write_to(to))?;
-    let report = serde_json::to_string_pretty(contents.report).map_err(|e| Error::Internal { what: e.to_string() })?;
+    let report = serde_json::to_string_pretty(contents.report)
+        .map_err(|e| Error::Internal { what: e.to_string() })?;
     put(REPORT, &mut |to| to.write_all(report.as_bytes()))?;
     if let Some(model) = &contents.model {
         put(MODEL, &mut |to| to.write_all(model))?;
@@ -175,7 +188,8 @@ fn write_all<R: Serialize>(folder: &Path, contents: Contents<'_, R>) -> Result<(
     let test_path = folder.join(SELF_TEST);
     npz::write(&test_path, &test)?;
     manifest.files.insert(SELF_TEST.to_owned(), hash_file(&test_path)?);
-    let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::Internal { what: e.to_string() })?;
+    let text = serde_json::to_string_pretty(&manifest)
+        .map_err(|e| Error::Internal { what: e.to_string() })?;
     let path = folder.join(MANIFEST);
     fs::write(&path, text).map_err(file_error("write", &path))
 }
@@ -230,8 +244,10 @@ pub fn report<R: DeserializeOwned>(folder: &Path) -> Result<R, Error> {
 fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, Error> {
     let path = folder.join(name);
     let text = fs::read_to_string(&path).map_err(file_error("read", &path))?;
-    serde_json::from_str(&text)
-        .map_err(|e| Error::Artefact { path: folder.to_owned(), why: format!("its {name} is damaged: {e}") })
+    serde_json::from_str(&text).map_err(|e| Error::Artefact {
+        path: folder.to_owned(),
+        why: format!("its {name} is damaged: {e}"),
+    })
 }
 
 /// Checks hashes and machine, and rebuilds the kernels.
@@ -240,7 +256,9 @@ pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
     let manifest = manifest(folder)?;
     if manifest.schema_version != SCHEMA_VERSION {
         let found = manifest.schema_version;
-        return Err(wrong(format!("it has schema version {found}, this program reads {SCHEMA_VERSION}")));
+        return Err(wrong(format!(
+            "it has schema version {found}, this program reads {SCHEMA_VERSION}"
+        )));
     }
     for needed in [PLAN, WEIGHTS, SELF_TEST] {
         if !manifest.files.contains_key(needed) {
@@ -253,11 +271,16 @@ pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
         }
         let found = hash_file(&folder.join(name))?;
         if found != *hash {
-            return Err(wrong(format!("{name} was changed: its hash is {}, the manifest says {}", &found[..16], &hash[..hash.len().min(16)])));
+            return Err(wrong(format!(
+                "{name} was changed: its hash is {}, the manifest says {}",
+                &found[..16],
+                &hash[..hash.len().min(16)]
+            )));
         }
     }
     let here = Machine::read();
-    let missing: Vec<&String> = manifest.machine.features.iter().filter(|f| !here.features.contains(f)).collect();
+    let missing: Vec<&String> =
+        manifest.machine.features.iter().filter(|f| !here.features.contains(f)).collect();
     if !missing.is_empty() {
         return Err(wrong(format!(
             "it was made for {} and this processor lacks {}; optimise the model again here",
@@ -274,7 +297,8 @@ pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
         }
     }
     let bytes = fs::read(folder.join(PLAN)).map_err(file_error("read", &folder.join(PLAN)))?;
-    let plan: Plan = postcard::from_bytes(&bytes).map_err(|e| wrong(format!("its plan is damaged: {e}")))?;
+    let plan: Plan =
+        postcard::from_bytes(&bytes).map_err(|e| wrong(format!("its plan is damaged: {e}")))?;
     let path = folder.join(WEIGHTS);
     let weights = map_file(&path).map_err(file_error("read", &path))?;
     let program = Program::load(plan, weights, registry)?;
@@ -299,11 +323,19 @@ impl Loaded {
         self.pick(&test, "input/", &self.program.plan().inputs)
     }
 
-    fn pick(&self, test: &[(String, Tensor)], prefix: &str, ports: &[bricolage_runtime::Port]) -> Result<Vec<Tensor>, Error> {
+    fn pick(
+        &self,
+        test: &[(String, Tensor)],
+        prefix: &str,
+        ports: &[bricolage_runtime::Port],
+    ) -> Result<Vec<Tensor>, Error> {
         let find = |p: &bricolage_runtime::Port| {
             let name = format!("{prefix}{}", p.name);
             let found = test.iter().find(|(n, _)| *n == name).map(|(_, t)| t.clone());
-            found.ok_or_else(|| Error::Artefact { path: self.folder.clone(), why: format!("its self-test lacks `{name}`") })
+            found.ok_or_else(|| Error::Artefact {
+                path: self.folder.clone(),
+                why: format!("its self-test lacks `{name}`"),
+            })
         };
         ports.iter().map(find).collect()
     }
@@ -323,7 +355,10 @@ impl Loaded {
             if share.is_nan() || share > 1.0 {
                 return Err(Error::Artefact {
                     path: self.folder.clone(),
-                    why: format!("its self-test fails on output `{}`: {error}, allowed {:.3e}", port.name, allowed.max_abs),
+                    why: format!(
+                        "its self-test fails on output `{}`: {error}, allowed {:.3e}",
+                        port.name, allowed.max_abs
+                    ),
                 });
             }
         }

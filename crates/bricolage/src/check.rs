@@ -67,7 +67,12 @@ fn overlap(a: (Space, u64, u64), b: (Space, u64, u64)) -> bool {
 }
 
 /// Replays `plan` against what `placed` says must happen. Returns the first fault, in words.
-pub fn check(graph: &Graph, placed: &Placed, plan: &Plan, kernels: &[Arc<dyn Kernel>]) -> Result<(), String> {
+pub fn check(
+    graph: &Graph,
+    placed: &Placed,
+    plan: &Plan,
+    kernels: &[Arc<dyn Kernel>],
+) -> Result<(), String> {
     let mut memory = Memory::default();
     let plain = |v: ValueId| match &graph.fact(v).ty {
         Type::Tensor(t) => Ok(Format::plain(t.dtype)),
@@ -98,7 +103,8 @@ pub fn check(graph: &Graph, placed: &Placed, plan: &Plan, kernels: &[Arc<dyn Ker
         }
         let origin = border.origin(graph);
         loop {
-            let (index, step) = steps.next().ok_or_else(|| format!("no step computes {}", origin.join(", ")))?;
+            let (index, step) =
+                steps.next().ok_or_else(|| format!("no step computes {}", origin.join(", ")))?;
             let Action::Run(run) = &step.action else {
                 return Err(format!("step {index} copies where a region was expected"));
             };
@@ -107,12 +113,15 @@ pub fn check(graph: &Graph, placed: &Placed, plan: &Plan, kernels: &[Arc<dyn Ker
                 let at = conversions
                     .iter()
                     .position(|c| {
-                        let format = |id: &[BufferId]| id.first().map(|&b| plan.buffer(b).format.clone());
+                        let format =
+                            |id: &[BufferId]| id.first().map(|&b| plan.buffer(b).format.clone());
                         *graph.value(c.value).name == *plan.buffer(run.inputs[0]).name
                             && format(&run.inputs).as_ref() == Some(&c.from)
                             && format(&run.outputs).as_ref() == Some(&c.to)
                     })
-                    .ok_or_else(|| fault("it converts what the placement does not convert".to_owned()))?;
+                    .ok_or_else(|| {
+                        fault("it converts what the placement does not convert".to_owned())
+                    })?;
                 let c = conversions.remove(at);
                 (vec![(c.value, c.from.clone())], vec![(c.value, c.to.clone())])
             } else {
@@ -124,7 +133,10 @@ pub fn check(graph: &Graph, placed: &Placed, plan: &Plan, kernels: &[Arc<dyn Ker
             replay(plan, kernels, run, &reads, &writes, graph, &mut memory).map_err(fault)?;
             if !run.origin.is_empty() {
                 if run.origin != origin {
-                    return Err(format!("step {index} computes {:?}, expected {origin:?}", run.origin));
+                    return Err(format!(
+                        "step {index} computes {:?}, expected {origin:?}",
+                        run.origin
+                    ));
                 }
                 break;
             }
@@ -133,11 +145,17 @@ pub fn check(graph: &Graph, placed: &Placed, plan: &Plan, kernels: &[Arc<dyn Ker
     for (index, step) in steps {
         match &step.action {
             Action::Copy { from, to } => {
-                let Some(target) = location(plan, *to) else { return Err(format!("step {index} writes a constant")) };
+                let Some(target) = location(plan, *to) else {
+                    return Err(format!("step {index} writes a constant"));
+                };
                 let held: Vec<Held> = match location(plan, *from) {
                     Some(source) => {
                         let all = memory.0.get(&source.0);
-                        all.into_iter().flatten().filter(|h| (h.start, h.end) == (source.1, source.2)).cloned().collect()
+                        all.into_iter()
+                            .flatten()
+                            .filter(|h| (h.start, h.end) == (source.1, source.2))
+                            .cloned()
+                            .collect()
                     }
                     None => constants_named(graph, &plan.buffer(*from).name)
                         .map(|v| Ok(Held { start: 0, end: 0, value: v, format: plain(v)? }))
@@ -145,7 +163,11 @@ pub fn check(graph: &Graph, placed: &Placed, plan: &Plan, kernels: &[Arc<dyn Ker
                 };
                 memory.clobber(target.0, target.1, target.2);
                 for h in held {
-                    memory.0.entry(target.0).or_default().push(Held { start: target.1, end: target.2, ..h });
+                    memory.0.entry(target.0).or_default().push(Held {
+                        start: target.1,
+                        end: target.2,
+                        ..h
+                    });
                 }
             }
             Action::Run(run) if run.origin.is_empty() && !conversions.is_empty() => {
@@ -158,9 +180,16 @@ pub fn check(graph: &Graph, placed: &Placed, plan: &Plan, kernels: &[Arc<dyn Ker
         }
     }
     for (i, &output) in graph.outputs.iter().enumerate() {
-        let len = plan.outputs.get(i).and_then(|p| p.ty.byte_len()).ok_or("an output has no constant size")?;
+        let len = plan
+            .outputs
+            .get(i)
+            .and_then(|p| p.ty.byte_len())
+            .ok_or("an output has no constant size")?;
         if !memory.holds(Space::Output(i as u32), 0, len, output, &plain(output)?) {
-            return Err(format!("output {i} does not hold `{}` at the end", graph.value(output).name));
+            return Err(format!(
+                "output {i} does not hold `{}` at the end",
+                graph.value(output).name
+            ));
         }
     }
     Ok(())
@@ -190,17 +219,26 @@ fn replay(
         ));
     }
     for (&id, (value, format)) in run.inputs.iter().zip(reads) {
-        let intact = location(plan, id).is_some_and(|(space, start, end)| memory.holds(space, start, end, *value, format));
+        let intact = location(plan, id)
+            .is_some_and(|(space, start, end)| memory.holds(space, start, end, *value, format));
         if !intact {
-            return Err(format!("reads `{}` where it is not, or no longer", graph.value(*value).name));
+            return Err(format!(
+                "reads `{}` where it is not, or no longer",
+                graph.value(*value).name
+            ));
         }
     }
-    let dims = |ids: &[BufferId]| -> Vec<Vec<i64>> { ids.iter().map(|&b| plan.buffer(b).dims.clone()).collect() };
+    let dims = |ids: &[BufferId]| -> Vec<Vec<i64>> {
+        ids.iter().map(|&b| plan.buffer(b).dims.clone()).collect()
+    };
     let (inputs, outputs) = (dims(&run.inputs), dims(&run.outputs));
     let kernel = kernels.get(run.kernel as usize).ok_or("its kernel is missing")?;
     let needs = kernel.needs(&Dims { inputs: &inputs, outputs: &outputs }, plan.threads as usize);
     if needs.workspace > run.workspace_len {
-        return Err(format!("needs {} bytes of workspace, found {}", needs.workspace, run.workspace_len));
+        return Err(format!(
+            "needs {} bytes of workspace, found {}",
+            needs.workspace, run.workspace_len
+        ));
     }
     let workspace = (Space::Arena, run.workspace, run.workspace + run.workspace_len);
     let mut touched = Vec::new();
@@ -210,7 +248,9 @@ fn replay(
             let Some(source) = location(plan, input) else { continue };
             let allowed = needs.in_place.contains(&(o, i)) && source.1 == target.1;
             if overlap(source, target) && !allowed {
-                return Err(format!("output {o} overlaps input {i}, which its kernel does not allow"));
+                return Err(format!(
+                    "output {o} overlaps input {i}, which its kernel does not allow"
+                ));
             }
             if run.workspace_len > 0 && overlap(source, workspace) {
                 return Err(format!("the workspace overlaps input {i}"));

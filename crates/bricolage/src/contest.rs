@@ -2,15 +2,15 @@
 //! a mix is faster beyond noise.
 
 use crate::{
-    Cx, Emitted, Error, Progress,
+    Cx, Emitted, Error, Goal, Progress,
     artefact::{self, Allowed},
     line, report,
     worker::{OpenPlan, RemotePlan},
 };
 use bricolage_ir::{Error as Difference, Graph, NodeId, Tolerance, evaluate_noisy};
 use bricolage_measure::{
-    Contestant, Database, Key, Machine, Measurement, Pairing, Protocol, Ratio, Record, Sample, SampleError, Verdict,
-    pair, race,
+    Contestant, Database, Key, Machine, Measurement, Pairing, Protocol, Ratio, Record, Sample,
+    SampleError, Verdict, pair, race,
 };
 use bricolage_onnx::Model;
 use bricolage_placement::{Form, Observed, Placed};
@@ -18,7 +18,7 @@ use bricolage_tensor::{Datum, Tensor};
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -101,7 +101,11 @@ fn key(c: &Contest<'_>, placed: &Placed) -> Key {
             Form::Kernel(backend) => backend.version(),
             Form::View => String::new(),
         };
-        text.push_str(&format!("{} {version} {} {nodes:?}\n", region.offer.backend(), region.offer.candidate));
+        text.push_str(&format!(
+            "{} {version} {} {nodes:?}\n",
+            region.offer.backend(),
+            region.offer.candidate
+        ));
     }
     for conversion in &placed.conversions {
         text.push_str(&format!("{} {} {}\n", conversion.value.0, conversion.from, conversion.to));
@@ -120,10 +124,13 @@ fn allowed(c: &Contest<'_>, placed: &Placed) -> Result<Vec<Allowed>, Error> {
         }
     }
     let data: Vec<Datum> = c.tensors.iter().cloned().map(Datum::from).collect();
-    let noisy = evaluate_noisy(c.graph, &data, &|n| extra.get(&n).copied().unwrap_or(0.0), c.cx.goal.seed)?;
+    let noisy =
+        evaluate_noisy(c.graph, &data, &|n| extra.get(&n).copied().unwrap_or(0.0), c.cx.goal.seed)?;
     let mut all = Vec::new();
     for (&output, noisy) in c.graph.outputs.iter().zip(&noisy) {
-        let (Some(reference), Some(noisy)) = (c.observed.get(output)?, noisy.as_tensor()) else { continue };
+        let (Some(reference), Some(noisy)) = (c.observed.get(output)?, noisy.as_tensor()) else {
+            continue;
+        };
         let t = Tolerance::from_floor(reference, noisy);
         let output = c.graph.value(output).name.to_string();
         all.push(Allowed { output, max_abs: t.max_abs, relative_l2: t.relative_l2 });
@@ -140,7 +147,10 @@ fn error_share(c: &Contest<'_>, outputs: &[Tensor], allowed: &[Allowed]) -> Resu
         let share = error.share_of(&allowed.tolerance());
         if share.is_nan() || share > 1.0 {
             return Err(Error::Mismatch {
-                what: format!("output `{}` is wrong: {error}, allowed {:.3e}", allowed.output, allowed.max_abs),
+                what: format!(
+                    "output `{}` is wrong: {error}, allowed {:.3e}",
+                    allowed.output, allowed.max_abs
+                ),
             });
         }
         largest = largest.max(share);
@@ -156,10 +166,10 @@ struct Verified {
 }
 
 /// One plan in the contest.
-struct Entry<'a> {
+struct Entry {
     placed: usize,
     key: Key,
-    open: Option<Box<dyn OpenPlan + 'a>>,
+    open: Option<Box<dyn OpenPlan>>,
     measured: Option<Measurement>,
     refused: Option<String>,
     _scratch: Option<Scratch>,
@@ -167,7 +177,7 @@ struct Entry<'a> {
 
 /// Verifies and times every plan that the database does not know, and chooses.
 pub(crate) fn run(c: &Contest<'_>) -> Result<Best, Error> {
-    let mut entries: Vec<Entry<'_>> = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
     let mut same: BTreeMap<usize, usize> = BTreeMap::new();
     let mut known = 0;
     for (i, placed) in c.placed.iter().enumerate() {
@@ -194,7 +204,7 @@ pub(crate) fn run(c: &Contest<'_>) -> Result<Best, Error> {
     choose(c, entries, &same, known, news)
 }
 
-fn time_all(c: &Contest<'_>, entries: &mut [Entry<'_>]) -> Result<(), Error> {
+fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
     let total = entries.len();
     for (done, entry) in entries.iter_mut().enumerate() {
         (c.cx.progress)(&Progress { phase: "verify plans", done, total, best_ns: None });
@@ -219,14 +229,16 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry<'_>]) -> Result<(), Error> {
         }
     }
     (c.cx.progress)(&Progress { phase: "time plans", done: 0, total, best_ns: None });
-    let left = c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
+    let left =
+        c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
     let protocol = Protocol {
         warmup: Duration::from_millis(100),
         sample: Duration::from_millis(1),
         min_samples: 11,
         max_samples: 101,
         precision: 0.005,
-        limit: (left / total.max(1) as u32).clamp(Duration::from_millis(500), Duration::from_secs(12)),
+        limit: (left / total.max(1) as u32)
+            .clamp(Duration::from_millis(500), Duration::from_secs(12)),
         seed: c.cx.goal.seed,
         ..Protocol::default()
     };
@@ -249,8 +261,11 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry<'_>]) -> Result<(), Error> {
     for (i, verdict) in members.into_iter().zip(verdicts) {
         match verdict {
             Verdict::Measured(measurement) => {
-                let record =
-                    Record::Measured { measurement: measurement.clone(), error_share: 0.0, workspace: 0 };
+                let record = Record::Measured {
+                    measurement: measurement.clone(),
+                    error_share: 0.0,
+                    workspace: 0,
+                };
                 if !c.cx.cancel.is_cancelled() {
                     c.database.put(&entries[i].key, &record)?;
                 }
@@ -264,7 +279,11 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry<'_>]) -> Result<(), Error> {
 }
 
 /// Emits, saves, opens and verifies a plan.
-fn open<'a>(c: &Contest<'a>, placed: usize, key: &Key) -> Result<(Box<dyn OpenPlan + 'a>, Option<Scratch>), Error> {
+fn open(
+    c: &Contest<'_>,
+    placed: usize,
+    key: &Key,
+) -> Result<(Box<dyn OpenPlan>, Option<Scratch>), Error> {
     let emitted = line::emit_checked(c.cx, c.graph, &c.placed[placed])?;
     let (mut plan, scratch): (Box<dyn OpenPlan>, _) = match &c.cx.worker {
         None => {
@@ -274,12 +293,15 @@ fn open<'a>(c: &Contest<'a>, placed: usize, key: &Key) -> Result<(Box<dyn OpenPl
         Some(command) => {
             let folder = c.scratch.join(format!("plan-{}-{placed}", std::process::id()));
             let scratch = Scratch(folder.clone());
-            fs::create_dir_all(&c.scratch)
-                .map_err(|e| Error::File { action: "write", path: c.scratch.clone(), why: e.to_string() })?;
+            fs::create_dir_all(&c.scratch).map_err(|e| Error::File {
+                action: "write",
+                path: c.scratch.clone(),
+                why: e.to_string(),
+            })?;
             if folder.exists() {
                 let _ = fs::remove_dir_all(&folder);
             }
-            artefact::save(&folder, true, scratch_contents(c, &emitted))?;
+            save_scratch(&emitted, &c.cx.goal, &folder)?;
             let remote = RemotePlan::open(command, c.cx.goal.threads, &folder, c.tensors)?;
             (Box::new(remote), Some(scratch))
         }
@@ -293,42 +315,47 @@ fn open<'a>(c: &Contest<'a>, placed: usize, key: &Key) -> Result<(Box<dyn OpenPl
     Ok((plan, scratch))
 }
 
-fn scratch_contents<'a>(c: &Contest<'_>, emitted: &'a Emitted) -> artefact::Contents<'a, ()> {
+/// Writes a plan where a worker can open it; it carries no self-test.
+pub(crate) fn save_scratch(emitted: &Emitted, goal: &Goal, folder: &Path) -> Result<(), Error> {
     let machine = Machine::read();
-    artefact::Contents {
-        manifest: artefact::Manifest {
-            schema_version: artefact::SCHEMA_VERSION,
-            bricolage: env!("CARGO_PKG_VERSION").to_owned(),
-            model: c.model.hash.clone(),
-            fingerprint: machine.fingerprint(),
-            machine,
-            threads: c.cx.goal.threads as u32,
-            seed: c.cx.goal.seed,
-            backends: BTreeMap::new(),
-            files: BTreeMap::new(),
-            allowed: Vec::new(),
-        },
+    let manifest = artefact::Manifest {
+        schema_version: artefact::SCHEMA_VERSION,
+        bricolage: env!("CARGO_PKG_VERSION").to_owned(),
+        model: String::new(),
+        fingerprint: machine.fingerprint(),
+        machine,
+        threads: goal.threads as u32,
+        seed: goal.seed,
+        backends: BTreeMap::new(),
+        files: BTreeMap::new(),
+        allowed: Vec::new(),
+    };
+    let contents = artefact::Contents {
+        manifest,
         plan: &emitted.plan,
         weights: &emitted.weights,
         inputs: &[],
         outputs: &[],
         model: None,
         report: &(),
-    }
+    };
+    artefact::save(folder, true, contents)
 }
 
 /// The best single backend, unless a mix is faster beyond noise.
 fn choose(
     c: &Contest<'_>,
-    mut entries: Vec<Entry<'_>>,
+    mut entries: Vec<Entry>,
     same: &BTreeMap<usize, usize>,
     known: usize,
     news: usize,
 ) -> Result<Best, Error> {
-    let median = |e: &Entry<'_>| e.measured.as_ref().map(|m| m.median_ns);
-    let single = |i: &usize| same.iter().any(|(&p, &e)| e == *i && c.placed[p].backends().len() <= 1);
+    let median = |e: &Entry| e.measured.as_ref().map(|m| m.median_ns);
+    let single =
+        |i: &usize| same.iter().any(|(&p, &e)| e == *i && c.placed[p].backends().len() <= 1);
     let fastest = |only: &dyn Fn(&usize) -> bool| {
-        let all = (0..entries.len()).filter(|i| only(i)).filter_map(|i| Some((i, median(&entries[i])?)));
+        let all =
+            (0..entries.len()).filter(|i| only(i)).filter_map(|i| Some((i, median(&entries[i])?)));
         all.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i)
     };
     let best_single = fastest(&single);
@@ -358,7 +385,9 @@ fn choose(
     {
         return Err(match c.cx.cancel.is_cancelled() {
             true => Error::Interrupted,
-            false => Error::Mismatch { what: format!("no plan could be used; `{}`: {why}", c.placed[placed].name) },
+            false => Error::Mismatch {
+                what: format!("no plan could be used; `{}`: {why}", c.placed[placed].name),
+            },
         });
     }
     let contenders = (0..c.placed.len())
@@ -408,7 +437,12 @@ fn choose(
 }
 
 /// The mix over the best single backend, pair by pair; known from before when both times are.
-fn compare(c: &Contest<'_>, entries: &mut [Entry<'_>], mix: usize, single: usize) -> Result<Option<Ratio>, Error> {
+fn compare(
+    c: &Contest<'_>,
+    entries: &mut [Entry],
+    mix: usize,
+    single: usize,
+) -> Result<Option<Ratio>, Error> {
     let name = format!(
         "ratio {}",
         blake3::hash(format!("{}\n{}", entries[mix].key.0, entries[single].key.0).as_bytes())
@@ -418,7 +452,8 @@ fn compare(c: &Contest<'_>, entries: &mut [Entry<'_>], mix: usize, single: usize
         return Ok(known.and_then(|text| serde_json::from_str(&text).ok()));
     }
     (c.cx.progress)(&Progress { phase: "compare plans", done: 0, total: 1, best_ns: None });
-    let left = c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
+    let left =
+        c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
     let pairing = Pairing {
         limit: left.clamp(Duration::from_secs(1), Duration::from_secs(15)),
         seed: c.cx.goal.seed,
@@ -436,7 +471,8 @@ fn compare(c: &Contest<'_>, entries: &mut [Entry<'_>], mix: usize, single: usize
     let result = pair(&mut Timed(&mut *a), &mut Timed(&mut *b), &pairing, c.cx.cancel);
     match result {
         Ok(ratio) => {
-            let text = serde_json::to_string(&ratio).map_err(|e| Error::Internal { what: e.to_string() })?;
+            let text = serde_json::to_string(&ratio)
+                .map_err(|e| Error::Internal { what: e.to_string() })?;
             c.database.set_note(&name, &text)?;
             Ok(Some(ratio))
         }

@@ -6,7 +6,8 @@ use bricolage_ir::{Graph, Role, ValueId};
 use bricolage_memory::{Fitted, Held, Schedule, Use, fit};
 use bricolage_placement::{Form, MeasuredConversions, Placed};
 use bricolage_runtime::{
-    ALIGNMENT, Action, Buffer, BufferId, Dims, Kernel, KernelSource, Place, Plan, Port, Queue, RunStep, Step,
+    ALIGNMENT, Action, Buffer, BufferId, Dims, Kernel, KernelSource, Place, Plan, Port, Queue,
+    RunStep, Step,
 };
 use bricolage_tensor::{Format, Tensor, TensorType, Type};
 use std::{collections::HashMap, sync::Arc};
@@ -50,7 +51,12 @@ struct Drafting<'a> {
 }
 
 /// Compiles the chosen kernels and lays out memory.
-pub fn emit(graph: &Graph, placed: &Placed, registry: &Registry, setting: &Setting) -> Result<Emitted, Error> {
+pub fn emit(
+    graph: &Graph,
+    placed: &Placed,
+    registry: &Registry,
+    setting: &Setting,
+) -> Result<Emitted, Error> {
     let mut d = Drafting { graph, slots: Vec::new(), slot_of: HashMap::new(), drafts: Vec::new() };
     let mut pending: Vec<_> = placed.conversions.iter().collect();
     let mut step_of_region = Vec::new();
@@ -68,9 +74,13 @@ pub fn emit(graph: &Graph, placed: &Placed, registry: &Registry, setting: &Setti
                 step_of_region.push(None);
             }
             Form::Kernel(backend) => {
-                let bound = backend.bind(graph, candidate, setting).map_err(|why| Error::Internal {
-                    what: format!("`{}` proposed `{candidate}` and cannot compile it: {why}", backend.name()),
-                })?;
+                let bound =
+                    backend.bind(graph, candidate, setting).map_err(|why| Error::Internal {
+                        what: format!(
+                            "`{}` proposed `{candidate}` and cannot compile it: {why}",
+                            backend.name()
+                        ),
+                    })?;
                 let writes = d.slots(&candidate.region.outputs, &candidate.outputs)?;
                 let origin = candidate.region.origin(graph);
                 step_of_region.push(Some(d.drafts.len()));
@@ -88,7 +98,9 @@ pub fn emit(graph: &Graph, placed: &Placed, registry: &Registry, setting: &Setti
 fn tensor_type(graph: &Graph, value: ValueId) -> Result<&TensorType, Error> {
     match &graph.fact(value).ty {
         Type::Tensor(t) => Ok(t),
-        other => Err(Error::Internal { what: format!("`{}` is {other}, not a tensor", graph.value(value).name) }),
+        other => Err(Error::Internal {
+            what: format!("`{}` is {other}, not a tensor", graph.value(value).name),
+        }),
     }
 }
 
@@ -120,7 +132,9 @@ impl Drafting<'_> {
         value: ValueId,
         format: &Format,
     ) -> Result<(), Error> {
-        let Some(at) = pending.iter().position(|c| c.value == value && c.to == *format) else { return Ok(()) };
+        let Some(at) = pending.iter().position(|c| c.value == value && c.to == *format) else {
+            return Ok(());
+        };
         let conversion = pending.remove(at);
         self.convert(registry, pending, value, &conversion.from)?;
         let (from, to) = (self.slot(value, &conversion.from)?, self.slot(value, format)?);
@@ -130,7 +144,12 @@ impl Drafting<'_> {
             .ok_or_else(|| Error::Internal {
                 what: format!("no backend converts {dims:?} from {} to {format}", conversion.from),
             })?;
-        self.drafts.push(Draft { bound: Some(bound), reads: vec![from], writes: vec![to], origin: Vec::new() });
+        self.drafts.push(Draft {
+            bound: Some(bound),
+            reads: vec![from],
+            writes: vec![to],
+            origin: Vec::new(),
+        });
         Ok(())
     }
 
@@ -163,7 +182,11 @@ impl Drafting<'_> {
             let slot = self.slot(output, &format)?;
             let root = self.root(slot);
             if let Role::Constant(tensor) = &graph.value(self.slots[root].value).role {
-                let at = weights.add(&Packed { format, dims: tensor.dims().to_vec(), bytes: tensor.storage().clone() });
+                let at = weights.add(&Packed {
+                    format,
+                    dims: tensor.dims().to_vec(),
+                    bytes: tensor.storage().clone(),
+                });
                 outside.insert(root, Place::Constant(at));
             }
             match outside.get(&root) {
@@ -192,7 +215,12 @@ impl Drafting<'_> {
                 // Never read and never written.
                 (None, None) => Place::Arena(0),
             };
-            plan.buffers.push(buffer(&graph.value(slot.value).name, place, &slot.dims, &slot.format)?);
+            plan.buffers.push(buffer(
+                &graph.value(slot.value).name,
+                place,
+                &slot.dims,
+                &slot.format,
+            )?);
         }
         let mut kernels: Vec<Arc<dyn Kernel>> = Vec::new();
         let mut kernel_of: HashMap<KernelSource, u32> = HashMap::new();
@@ -235,7 +263,12 @@ impl Drafting<'_> {
         for (slot, output) in copies {
             let s = &self.slots[slot];
             let to = BufferId(plan.buffers.len() as u32);
-            plan.buffers.push(buffer(&graph.value(s.value).name, Place::Output(output), &s.dims, &s.format)?);
+            plan.buffers.push(buffer(
+                &graph.value(s.value).name,
+                Place::Output(output),
+                &s.dims,
+                &s.format,
+            )?);
             let action = Action::Copy { from: BufferId(slot as u32), to };
             plan.steps.push(Step { action, queue: Queue(0), waits: Vec::new() });
         }
@@ -247,10 +280,16 @@ impl Drafting<'_> {
     /// Workspace bytes and in-place pairs of a step.
     fn needs(&self, draft: &Draft, setting: &Setting) -> (u64, Vec<(usize, usize)>) {
         let Some(bound) = &draft.bound else { return (0, Vec::new()) };
-        let dims = |slots: &[usize]| -> Vec<Vec<i64>> { slots.iter().map(|&s| self.slots[s].dims.clone()).collect() };
+        let dims = |slots: &[usize]| -> Vec<Vec<i64>> {
+            slots.iter().map(|&s| self.slots[s].dims.clone()).collect()
+        };
         let (inputs, outputs) = (dims(&draft.reads), dims(&draft.writes));
-        let needs = bound.kernel.needs(&Dims { inputs: &inputs, outputs: &outputs }, setting.threads);
-        let pairs = needs.in_place.iter().filter_map(|&(o, i)| Some((*draft.writes.get(o)?, *draft.reads.get(i)?)));
+        let needs =
+            bound.kernel.needs(&Dims { inputs: &inputs, outputs: &outputs }, setting.threads);
+        let pairs = needs
+            .in_place
+            .iter()
+            .filter_map(|&(o, i)| Some((*draft.writes.get(o)?, *draft.reads.get(i)?)));
         (needs.workspace, pairs.collect())
     }
 
@@ -277,9 +316,18 @@ fn ports(graph: &Graph, values: &[ValueId]) -> Result<Vec<Port>, Error> {
 
 fn buffer(name: &str, place: Place, dims: &[i64], format: &Format) -> Result<Buffer, Error> {
     let (Some(len), Some(strides)) = (format.byte_len(dims), format.strides(dims)) else {
-        return Err(Error::Internal { what: format!("`{name}` with dims {dims:?} has no format {format}") });
+        return Err(Error::Internal {
+            what: format!("`{name}` with dims {dims:?} has no format {format}"),
+        });
     };
-    Ok(Buffer { name: name.to_owned(), place, len, dims: dims.to_vec(), strides, format: format.clone() })
+    Ok(Buffer {
+        name: name.to_owned(),
+        place,
+        len,
+        dims: dims.to_vec(),
+        strides,
+        format: format.clone(),
+    })
 }
 
 /// Collects constants; equal bytes at one address are kept once.
@@ -306,6 +354,9 @@ impl WeightsBuilder {
 
 /// The constants of a graph's tensors, by value, for reports.
 pub fn constant_bytes(graph: &Graph) -> u64 {
-    let tensors = graph.values().filter_map(|v| graph.constant_of(v)).map(|t: &Tensor| t.bytes().len() as u64);
+    let tensors = graph
+        .values()
+        .filter_map(|v| graph.constant_of(v))
+        .map(|t: &Tensor| t.bytes().len() as u64);
     tensors.sum()
 }

@@ -152,8 +152,12 @@ impl Error {
     /// One thing that helps, if there is one.
     pub fn help(&self) -> Option<String> {
         match self {
-            Error::Inputs { help, .. } | Error::Backend { help, .. } if !help.is_empty() => Some(help.clone()),
-            Error::Symbolic { .. } => Some("fix the sizes with --shape NAME:1x3x224x224".to_owned()),
+            Error::Inputs { help, .. } | Error::Backend { help, .. } if !help.is_empty() => {
+                Some(help.clone())
+            }
+            Error::Symbolic { .. } => {
+                Some("fix the sizes with --shape NAME:1x3x224x224".to_owned())
+            }
             Error::Import(error) => error.help(),
             _ => None,
         }
@@ -173,7 +177,8 @@ pub fn render(error: &Error) -> impl fmt::Display + '_ {
     struct Rendered<'a>(&'a Error);
     impl fmt::Display for Rendered<'_> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            let severity = if self.0.blame() == Blame::Internal { "internal error" } else { "error" };
+            let severity =
+                if self.0.blame() == Blame::Internal { "internal error" } else { "error" };
             write!(f, "{severity}[{}]: {}", self.0.code(), self.0)?;
             for note in self.0.notes() {
                 write!(f, "\n   = {note}")?;

@@ -22,7 +22,9 @@ impl InputShape {
             .ok_or_else(|| format!("`{text}` needs the form NAME:1x3x224x224"))?;
         let dims: Result<Vec<i64>, _> = dims.split('x').map(str::parse::<i64>).collect();
         match dims {
-            Ok(dims) if dims.iter().all(|&d| d >= 0) => Ok(InputShape { input: input.to_owned(), dims }),
+            Ok(dims) if dims.iter().all(|&d| d >= 0) => {
+                Ok(InputShape { input: input.to_owned(), dims })
+            }
             _ => Err(format!("`{text}` needs sizes like 1x3x224x224 after the name")),
         }
     }

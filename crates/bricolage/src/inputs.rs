@@ -20,7 +20,9 @@ pub fn bind_shapes(graph: &Graph, shapes: &[InputShape]) -> Result<Graph, Error>
             what: format!("input `{}` is {}: {why}", shape.input, graph.fact(value)),
             help: String::new(),
         };
-        let Type::Tensor(t) = &graph.fact(value).ty else { return Err(wrong("it has no sizes".to_owned())) };
+        let Type::Tensor(t) = &graph.fact(value).ty else {
+            return Err(wrong("it has no sizes".to_owned()));
+        };
         if t.shape.len() != shape.dims.len() {
             return Err(wrong(format!("found {} dims", shape.dims.len())));
         }
@@ -71,7 +73,10 @@ pub fn require_fixed(graph: &Graph) -> Result<(), Error> {
         if let Type::Tensor(t) = &graph.fact(value).ty
             && t.shape.as_fixed().is_none()
         {
-            return Err(Error::Symbolic { value: graph.value(value).name.to_string(), ty: t.to_string() });
+            return Err(Error::Symbolic {
+                value: graph.value(value).name.to_string(),
+                ty: t.to_string(),
+            });
         }
     }
     Ok(())
@@ -92,7 +97,8 @@ pub fn sample_inputs(graph: &Graph, seed: u64) -> Result<Vec<Tensor>, Error> {
             value: name.to_string(),
             ty: graph.fact(value).to_string(),
         })?;
-        let bound = if dtype.is_float() { 0 } else { index_bound(graph, value).unwrap_or(2).max(1) };
+        let bound =
+            if dtype.is_float() { 0 } else { index_bound(graph, value).unwrap_or(2).max(1) };
         tensors.push(Tensor::generate(dtype, &dims, |_| match dtype {
             DType::Bool => rng.below(2) as f64,
             _ if dtype.is_float() => rng.normal(),
@@ -123,7 +129,11 @@ fn index_bound(graph: &Graph, value: ValueId) -> Option<i64> {
             }
             let keeps = matches!(
                 node.op,
-                Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Cast(_) | Op::Unary(Unary::Identity)
+                Op::Reshape(_)
+                    | Op::Transpose(_)
+                    | Op::Expand(_)
+                    | Op::Cast(_)
+                    | Op::Unary(Unary::Identity)
             );
             if keeps && !seen.contains(&node.outputs[0]) {
                 seen.push(node.outputs[0]);
@@ -147,7 +157,10 @@ pub fn match_inputs(graph: &Graph, given: Vec<(String, Tensor)>) -> Result<Vec<T
         let Type::Tensor(t) = &graph.fact(value).ty else { continue };
         let fits = t.dtype == tensor.dtype()
             && t.shape.len() == tensor.dims().len()
-            && t.shape.iter().zip(tensor.dims()).all(|(d, &n)| d.as_const().is_none_or(|fixed| fixed == n));
+            && t.shape
+                .iter()
+                .zip(tensor.dims())
+                .all(|(d, &n)| d.as_const().is_none_or(|fixed| fixed == n));
         if !fits {
             return Err(Error::Inputs {
                 what: format!("input `{name}` needs {t}, found {}", tensor.ty()),
@@ -156,7 +169,8 @@ pub fn match_inputs(graph: &Graph, given: Vec<(String, Tensor)>) -> Result<Vec<T
         }
         tensors.push(tensor);
     }
-    let unknown = given.iter().find(|(n, _)| !graph.inputs.iter().any(|&v| *graph.value(v).name == **n));
+    let unknown =
+        given.iter().find(|(n, _)| !graph.inputs.iter().any(|&v| *graph.value(v).name == **n));
     if let Some((name, _)) = unknown {
         return Err(Error::Inputs {
             what: format!("there is no input `{name}`"),

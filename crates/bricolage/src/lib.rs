@@ -11,9 +11,11 @@ mod emit;
 mod error;
 mod goal;
 pub mod inputs;
+mod inspect;
 mod line;
 pub mod npz;
 pub mod report;
+pub mod target;
 mod weights;
 pub mod worker;
 
@@ -21,6 +23,10 @@ pub use check::check;
 pub use emit::{Emitted, constant_bytes, emit};
 pub use error::{Blame, Error, render};
 pub use goal::{Goal, InputShape, Progress};
-pub use line::{Cx, Outcome, compile_unmeasured, import, optimize, place_unmeasured, pool, rewrite};
+pub use inspect::{Inspection, Port, inspect};
+pub use line::{
+    Cx, Outcome, compile_unmeasured, import, optimize, place_unmeasured, pool, rewrite,
+    save_unmeasured,
+};
 pub use weights::Weights;
 pub use worker::WorkerCommand;

@@ -1,7 +1,8 @@
 //! The straight line: bytes, graph, graph, placed, plan, session.
 
 use crate::{
-    Emitted, Error, Goal, Progress, WorkerCommand, artefact, check, constant_bytes, contest, emit, inputs,
+    Emitted, Error, Goal, Progress, WorkerCommand, artefact, check, constant_bytes, contest, emit,
+    inputs,
     report::{self, Report},
     worker::{Benches, Worker},
 };
@@ -10,7 +11,8 @@ use bricolage_ir::{Graph, NodeId};
 use bricolage_measure::{Database, Machine, MeasuringLock};
 use bricolage_onnx::Model;
 use bricolage_placement::{
-    Form, MeasuredConversions, Observed, Placed, PlacedRegion, Placements, Price, Pricing, gather_whole, place,
+    Form, MeasuredConversions, Observed, Placed, PlacedRegion, Placements, Price, Pricing,
+    gather_whole, place,
 };
 use bricolage_rewrite::Rewritten;
 use bricolage_runtime::{Cancel, Plan, Pool, PoolOptions, Program, Session, ThreadPool};
@@ -61,7 +63,8 @@ pub fn rewrite(graph: Graph) -> Result<Rewritten, Error> {
 /// A pool of this many threads.
 pub fn pool(threads: usize) -> Result<Arc<dyn Pool + Send + Sync>, Error> {
     let options = PoolOptions { threads, ..PoolOptions::default() };
-    let pool = ThreadPool::new(&options).map_err(|e| Error::Internal { what: format!("cannot start threads: {e}") })?;
+    let pool = ThreadPool::new(&options)
+        .map_err(|e| Error::Internal { what: format!("cannot start threads: {e}") })?;
     Ok(Arc::new(pool))
 }
 
@@ -87,7 +90,10 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     let opened = Database::open(&cx.cache, &machine)?;
     let mut warnings = Vec::new();
     if let Some(aside) = &opened.set_aside {
-        warnings.push(format!("the cost database was damaged; it was set aside as `{}`", aside.display()));
+        warnings.push(format!(
+            "the cost database was damaged; it was set aside as `{}`",
+            aside.display()
+        ));
     }
     let lock = lock(cx, &mut warnings);
     let placed = placements(cx, graph, &observed, &opened.database, &machine, started)?;
@@ -105,7 +111,10 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     drop(lock);
     warnings.extend(best.warnings.iter().cloned());
     if placed.effort.skipped > 0 {
-        warnings.push(format!("there was no time to measure {} of {} offers", placed.effort.skipped, placed.offers));
+        warnings.push(format!(
+            "there was no time to measure {} of {} offers",
+            placed.effort.skipped, placed.offers
+        ));
     }
 
     step("save");
@@ -122,7 +131,11 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
         rewrites: rewritten
             .applied
             .iter()
-            .map(|a| report::Applied { rule: a.rule.to_owned(), times: a.times, numerics: a.numerics.to_string() })
+            .map(|a| report::Applied {
+                rule: a.rule.to_owned(),
+                times: a.times,
+                numerics: a.numerics.to_string(),
+            })
             .collect(),
         nodes: (before, graph.nodes().count()),
         contenders: best.contenders.clone(),
@@ -210,7 +223,12 @@ fn lock(cx: &Cx<'_>, warnings: &mut Vec<String>) -> Option<MeasuringLock> {
     match MeasuringLock::try_take(&cx.cache) {
         Ok(Some(lock)) => Some(lock),
         Ok(None) => {
-            (cx.progress)(&Progress { phase: "wait for another measuring process", done: 0, total: 0, best_ns: None });
+            (cx.progress)(&Progress {
+                phase: "wait for another measuring process",
+                done: 0,
+                total: 0,
+                best_ns: None,
+            });
             MeasuringLock::take(&cx.cache).ok()
         }
         Err(e) => {
@@ -231,7 +249,10 @@ fn placements(
 ) -> Result<Placements, Error> {
     let setting = cx.goal.setting();
     let scratch = cx.cache.join("scratch");
-    let worker = cx.worker.clone().map(|command| Rc::new(RefCell::new(Worker::new(command, setting.threads))));
+    let worker = cx
+        .worker
+        .clone()
+        .map(|command| Rc::new(RefCell::new(Worker::new(command, setting.threads))));
     let bench = Benches::new(cx.registry, pool(setting.threads)?, worker, scratch);
     let pricing = Pricing {
         graph,
@@ -243,7 +264,9 @@ fn placements(
         // The rest is for whole plans.
         deadline: cx.goal.time_limit.map(|limit| started + limit.mul_f64(0.7)),
         cancel: cx.cancel,
-        progress: &|done, total| (cx.progress)(&Progress { phase: "measure regions", done, total, best_ns: None }),
+        progress: &|done, total| {
+            (cx.progress)(&Progress { phase: "measure regions", done, total, best_ns: None })
+        },
     };
     let conversions = MeasuredConversions { pricing: &pricing, registry: cx.registry };
     let mut placed = place(&pricing, cx.registry, &conversions)?;
@@ -266,14 +289,16 @@ fn placements(
 /// Emits a placement and has it judged.
 pub(crate) fn emit_checked(cx: &Cx<'_>, graph: &Graph, placed: &Placed) -> Result<Emitted, Error> {
     let emitted = emit(graph, placed, cx.registry, &cx.goal.setting())?;
-    check(graph, placed, &emitted.plan, &emitted.kernels)
-        .map_err(|what| Error::Internal { what: format!("the plan `{}` is wrong: {what}", placed.name) })?;
+    check(graph, placed, &emitted.plan, &emitted.kernels).map_err(|what| Error::Internal {
+        what: format!("the plan `{}` is wrong: {what}", placed.name),
+    })?;
     Ok(emitted)
 }
 
 /// A session of a plan that was just emitted.
 pub(crate) fn open(emitted: &Emitted, pool: Arc<dyn Pool + Send + Sync>) -> Result<Session, Error> {
-    let program = Program::new(emitted.plan.clone(), emitted.kernels.clone(), emitted.weights.to_storage())?;
+    let program =
+        Program::new(emitted.plan.clone(), emitted.kernels.clone(), emitted.weights.to_storage())?;
     Ok(Session::open(Arc::new(program), pool)?)
 }
 
@@ -292,7 +317,9 @@ pub fn place_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Resu
         observed: &observed,
         last_level_cache: machine.last_level_cache(),
         // The past: nothing is measured.
-        deadline: Instant::now().checked_sub(Duration::from_secs(1)).or_else(|| Some(Instant::now())),
+        deadline: Instant::now()
+            .checked_sub(Duration::from_secs(1))
+            .or_else(|| Some(Instant::now())),
         cancel: &cancel,
         progress: &|_, _| {},
     };
@@ -316,11 +343,19 @@ pub fn place_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Resu
         }
     }
     let placements = place(&pricing, registry, &Guessed)?;
-    placements.all.into_iter().next().ok_or_else(|| Error::Internal { what: "no placement was found".to_owned() })
+    placements
+        .all
+        .into_iter()
+        .next()
+        .ok_or_else(|| Error::Internal { what: "no placement was found".to_owned() })
 }
 
 /// A model ready to run: rewritten, placed by guesses on `registry`, emitted and checked.
-pub fn compile_unmeasured(registry: &Registry, graph: Graph, goal: &Goal) -> Result<(Graph, Plan, Session), Error> {
+pub fn compile_unmeasured(
+    registry: &Registry,
+    graph: Graph,
+    goal: &Goal,
+) -> Result<(Graph, Plan, Session), Error> {
     let rewritten = rewrite(graph)?;
     inputs::require_fixed(&rewritten.graph)?;
     let placed = place_unmeasured(registry, &rewritten.graph, goal)?;
@@ -329,6 +364,26 @@ pub fn compile_unmeasured(registry: &Registry, graph: Graph, goal: &Goal) -> Res
         .map_err(|what| Error::Internal { what: format!("the plan is wrong: {what}") })?;
     let session = open(&emitted, pool(goal.threads)?)?;
     Ok((rewritten.graph, emitted.plan, session))
+}
+
+/// An artefact of a graph placed by guesses, nothing measured or verified: for timing a backend alone.
+pub fn save_unmeasured(
+    registry: &Registry,
+    graph: Graph,
+    goal: &Goal,
+    folder: &Path,
+) -> Result<(), Error> {
+    let rewritten = rewrite(graph)?;
+    inputs::require_fixed(&rewritten.graph)?;
+    let placed = place_unmeasured(registry, &rewritten.graph, goal)?;
+    let emitted = emit(&rewritten.graph, &placed, registry, &goal.setting())?;
+    let parent = folder.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).map_err(|e| Error::File {
+        action: "write",
+        path: parent.to_owned(),
+        why: e.to_string(),
+    })?;
+    contest::save_scratch(&emitted, goal, folder)
 }
 
 fn origins(graph: &Graph, nodes: &[NodeId]) -> Vec<String> {
@@ -348,7 +403,8 @@ fn declined(graph: &Graph, placed: &Placements) -> Vec<report::Refusal> {
 
 fn region_report(graph: &Graph, region: &PlacedRegion) -> report::Region {
     let c = &region.offer.candidate;
-    let text = |formats: &[bricolage_tensor::Format]| formats.iter().map(|f| f.to_string()).collect();
+    let text =
+        |formats: &[bricolage_tensor::Format]| formats.iter().map(|f| f.to_string()).collect();
     report::Region {
         nodes: c.region.origin(graph),
         backend: match region.offer.form {

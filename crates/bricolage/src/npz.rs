@@ -59,13 +59,18 @@ fn read_from(source: impl Read + Seek, path: &Path) -> Result<Vec<(String, Tenso
         let mut member = zip.by_index(i).map_err(|e| archive(e.to_string()))?;
         let name = member.name().strip_suffix(".npy").unwrap_or(member.name()).to_owned();
         let declared = member.size();
-        let array = |why: String| NpzError::Array { path: path.to_owned(), name: name.clone(), why };
+        let array =
+            |why: String| NpzError::Array { path: path.to_owned(), name: name.clone(), why };
         if declared > LARGEST {
             return Err(array(format!("claims {declared} bytes")));
         }
         let mut bytes = Vec::new();
         // One byte more than declared shows that the size is a lie.
-        member.by_ref().take(declared + 1).read_to_end(&mut bytes).map_err(|e| array(e.to_string()))?;
+        member
+            .by_ref()
+            .take(declared + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|e| array(e.to_string()))?;
         let tensor = parse_npy(&bytes).map_err(array)?;
         tensors.push((name, tensor));
     }
@@ -76,7 +81,8 @@ fn read_from(source: impl Read + Seek, path: &Path) -> Result<Vec<(String, Tenso
 pub fn write(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), NpzError> {
     let io = |error: io::Error| NpzError::Io { path: path.to_owned(), error };
     let partial = path.with_extension("npz.partial");
-    let result = write_to(&partial, path, tensors).and_then(|()| std::fs::rename(&partial, path).map_err(io));
+    let result = write_to(&partial, path, tensors)
+        .and_then(|()| std::fs::rename(&partial, path).map_err(io));
     if result.is_err() {
         // The partial file is ours; what lay at `path` before is untouched.
         let _ = std::fs::remove_file(&partial);
@@ -86,7 +92,8 @@ pub fn write(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), NpzError> 
 
 fn write_to(partial: &Path, path: &Path, tensors: &[(String, Tensor)]) -> Result<(), NpzError> {
     let io = |error: io::Error| NpzError::Io { path: path.to_owned(), error };
-    let archive = |e: zip::result::ZipError| NpzError::Archive { path: path.to_owned(), why: e.to_string() };
+    let archive =
+        |e: zip::result::ZipError| NpzError::Archive { path: path.to_owned(), why: e.to_string() };
     let mut zip = zip::ZipWriter::new(File::create(partial).map_err(io)?);
     let options = zip::write::SimpleFileOptions::default()
         .compression_method(zip::CompressionMethod::Stored)
@@ -144,8 +151,12 @@ fn parse_npy(bytes: &[u8]) -> Result<Tensor, String> {
     let header = bytes.get(start..start + len).ok_or("ends inside its header")?;
     let header = std::str::from_utf8(header).map_err(|_| "has a header that is not text")?;
     let field = |key: &str| {
-        let at = header.find(&format!("'{key}'")).ok_or_else(|| format!("has no `{key}` in its header"))?;
-        Ok::<&str, String>(header[at + key.len() + 2..].trim_start().trim_start_matches(':').trim_start())
+        let at = header
+            .find(&format!("'{key}'"))
+            .ok_or_else(|| format!("has no `{key}` in its header"))?;
+        Ok::<&str, String>(
+            header[at + key.len() + 2..].trim_start().trim_start_matches(':').trim_start(),
+        )
     };
     let descr = field("descr")?;
     let descr = descr.strip_prefix('\'').and_then(|d| d.split('\'').next()).unwrap_or(descr);
@@ -166,13 +177,18 @@ fn parse_npy(bytes: &[u8]) -> Result<Tensor, String> {
     };
     let column_major = field("fortran_order")?.starts_with("True");
     let shape = field("shape")?;
-    let shape = shape.strip_prefix('(').and_then(|s| s.split(')').next()).ok_or("has a shape that is no tuple")?;
+    let shape = shape
+        .strip_prefix('(')
+        .and_then(|s| s.split(')').next())
+        .ok_or("has a shape that is no tuple")?;
     let dims: Result<Vec<i64>, _> =
         shape.split(',').map(str::trim).filter(|d| !d.is_empty()).map(str::parse::<i64>).collect();
     let dims = dims.map_err(|_| format!("has shape `({shape})`, which is not numbers"))?;
     let content = &bytes[start + len..];
-    let stored: Vec<i64> = if column_major { dims.iter().rev().copied().collect() } else { dims.clone() };
-    let tensor = Tensor::new(dtype, &stored, Storage::copy_of(content)).map_err(|e| e.to_string())?;
+    let stored: Vec<i64> =
+        if column_major { dims.iter().rev().copied().collect() } else { dims.clone() };
+    let tensor =
+        Tensor::new(dtype, &stored, Storage::copy_of(content)).map_err(|e| e.to_string())?;
     Ok(if column_major { transposed(&tensor, &dims) } else { tensor })
 }
 
@@ -214,7 +230,10 @@ mod tests {
             .iter()
             .filter(|&&d| d != DType::BF16)
             .map(|&d| (format!("a/{d}"), Tensor::generate(d, &[2, 3], |i| (i % 2) as f64)))
-            .chain([("scalar".to_owned(), Tensor::of(&[], &[7i64])), ("empty".to_owned(), Tensor::of::<f32>(&[0, 4], &[]))])
+            .chain([
+                ("scalar".to_owned(), Tensor::of(&[], &[7i64])),
+                ("empty".to_owned(), Tensor::of::<f32>(&[0, 4], &[])),
+            ])
             .collect();
         write(&path, &tensors).unwrap();
         assert_eq!(read(&path).unwrap(), tensors);

@@ -44,7 +44,7 @@ impl Weights {
     pub fn write_to(&self, to: &mut dyn Write) -> io::Result<()> {
         let mut written = 0u64;
         let zeros = [0u8; 64];
-        let mut pad = |to: &mut dyn Write, until: u64, written: &mut u64| {
+        let pad = |to: &mut dyn Write, until: u64, written: &mut u64| {
             while *written < until {
                 let n = (until - *written).min(64) as usize;
                 to.write_all(&zeros[..n])?;

@@ -39,18 +39,41 @@ impl From<&Tensor> for Wire {
 
 impl Wire {
     fn tensor(self) -> Result<Tensor, String> {
-        Tensor::new(self.dtype, &self.dims, Storage::copy_of(&self.bytes)).map_err(|e| e.to_string())
+        Tensor::new(self.dtype, &self.dims, Storage::copy_of(&self.bytes))
+            .map_err(|e| e.to_string())
     }
 }
 
 #[derive(Serialize, Deserialize)]
 enum Request {
-    OpenTrial { id: u64, plan: Vec<u8>, weights: PathBuf, fills: Vec<(u64, Vec<u8>)>, results: Vec<u32> },
-    OpenArtefact { id: u64, folder: PathBuf, inputs: Vec<Wire> },
-    OpenPeer { id: u64, backend: String, model: PathBuf, inputs: Vec<(String, Wire)> },
-    Results { id: u64 },
-    Sample { id: u64, iterations: u32 },
-    Close { id: u64 },
+    OpenTrial {
+        id: u64,
+        plan: Vec<u8>,
+        weights: PathBuf,
+        fills: Vec<(u64, Vec<u8>)>,
+        results: Vec<u32>,
+    },
+    OpenArtefact {
+        id: u64,
+        folder: PathBuf,
+        inputs: Vec<Wire>,
+    },
+    OpenPeer {
+        id: u64,
+        backend: String,
+        model: PathBuf,
+        inputs: Vec<(String, Wire)>,
+    },
+    Results {
+        id: u64,
+    },
+    Sample {
+        id: u64,
+        iterations: u32,
+    },
+    Close {
+        id: u64,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -89,7 +112,12 @@ enum Held {
 }
 
 impl Held {
-    fn run(session: &mut Session, inputs: &[Tensor], outputs: &mut [Vec<u64>], sizes: &[usize]) -> Result<(), String> {
+    fn run(
+        session: &mut Session,
+        inputs: &[Tensor],
+        outputs: &mut [Vec<u64>],
+        sizes: &[usize],
+    ) -> Result<(), String> {
         let given: Vec<&[u8]> = inputs.iter().map(Tensor::bytes).collect();
         let mut taken: Vec<&mut [u8]> = outputs
             .iter_mut()
@@ -129,10 +157,12 @@ fn answer(
         Request::OpenTrial { id, plan, weights, fills, results } => {
             let plan: Plan = postcard::from_bytes(&plan).map_err(|e| e.to_string())?;
             let weights = map_file(&weights).map_err(|e| e.to_string())?;
-            let fills = fills.into_iter().map(|(at, bytes)| (at, Storage::copy_of(&bytes))).collect();
+            let fills =
+                fills.into_iter().map(|(at, bytes)| (at, Storage::copy_of(&bytes))).collect();
             let results = results.into_iter().map(BufferId).collect();
             let start = Instant::now();
-            let trial = LocalTrial::open(Trial { plan, weights, fills, results }, registry, pool.clone());
+            let trial =
+                LocalTrial::open(Trial { plan, weights, fills, results }, registry, pool.clone());
             held.insert(id, Held::Trial(trial.map_err(|e| e.0)?));
             let load_ns = start.elapsed().as_nanos() as u64;
             Ok(Answer::Opened { load_ns, first_run_ns: 0, peak_bytes: 0 })
@@ -143,10 +173,16 @@ fn answer(
             let mut session =
                 Session::open(loaded.program.clone(), pool.clone()).map_err(|e| e.to_string())?;
             let load_ns = start.elapsed().as_nanos() as u64;
-            let inputs: Result<Vec<Tensor>, String> = inputs.into_iter().map(Wire::tensor).collect();
+            let inputs: Result<Vec<Tensor>, String> =
+                inputs.into_iter().map(Wire::tensor).collect();
             let inputs = inputs?;
-            let sizes: Vec<usize> =
-                loaded.program.plan().outputs.iter().map(|p| p.ty.byte_len().unwrap_or(0) as usize).collect();
+            let sizes: Vec<usize> = loaded
+                .program
+                .plan()
+                .outputs
+                .iter()
+                .map(|p| p.ty.byte_len().unwrap_or(0) as usize)
+                .collect();
             let mut outputs: Vec<Vec<u64>> = sizes.iter().map(|s| vec![0; s.div_ceil(8)]).collect();
             let start = Instant::now();
             Held::run(&mut session, &inputs, &mut outputs, &sizes)?;
@@ -214,7 +250,8 @@ fn answer(
 pub fn peak_resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
-    line.and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).map_or(0, |kb| kb * 1024)
+    line.and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
+        .map_or(0, |kb| kb * 1024)
 }
 
 /// How to start a worker: the program and its first arguments; threads are added.
@@ -338,7 +375,11 @@ impl<'a> Benches<'a> {
 }
 
 impl Bench for Benches<'_> {
-    fn open<'b>(&'b self, backend: &str, trial: Trial) -> Result<Box<dyn OpenTrial + 'b>, TrialError> {
+    fn open<'b>(
+        &'b self,
+        backend: &str,
+        trial: Trial,
+    ) -> Result<Box<dyn OpenTrial + 'b>, TrialError> {
         let foreign = self.registry.get(backend).is_ok_and(|b| b.is_foreign());
         match &self.worker {
             Some(worker) if foreign => {
@@ -361,13 +402,18 @@ struct RemoteTrial {
 }
 
 impl RemoteTrial {
-    fn new(worker: Rc<RefCell<Worker>>, trial: Trial, scratch: &Path) -> Result<RemoteTrial, TrialError> {
+    fn new(
+        worker: Rc<RefCell<Worker>>,
+        trial: Trial,
+        scratch: &Path,
+    ) -> Result<RemoteTrial, TrialError> {
         let id = {
             let mut worker = worker.borrow_mut();
             worker.next_id += 1;
             worker.next_id
         };
-        let fault = |e: io::Error| TrialError(format!("its weights cannot be handed to a worker: {e}"));
+        let fault =
+            |e: io::Error| TrialError(format!("its weights cannot be handed to a worker: {e}"));
         fs::create_dir_all(scratch).map_err(fault)?;
         let weights = scratch.join(format!("trial-{}-{id}.bin", std::process::id()));
         fs::write(&weights, &*trial.weights).map_err(fault)?;
@@ -407,7 +453,9 @@ impl Sample for RemoteTrial {
 impl OpenTrial for RemoteTrial {
     fn results(&mut self) -> Result<Vec<Tensor>, TrialError> {
         match self.call(&Request::Results { id: self.id }).map_err(TrialError)? {
-            Answer::Tensors(all) => all.into_iter().map(|w| w.tensor().map_err(TrialError)).collect(),
+            Answer::Tensors(all) => {
+                all.into_iter().map(|w| w.tensor().map_err(TrialError)).collect()
+            }
             _ => Err(TrialError("the worker answered something else".to_owned())),
         }
     }
@@ -453,9 +501,18 @@ fn absolute(path: &Path) -> PathBuf {
 
 impl RemotePlan {
     /// Opens the artefact in `folder` in a new process and runs it once on `inputs`.
-    pub fn open(command: &WorkerCommand, threads: usize, folder: &Path, inputs: &[Tensor]) -> Result<RemotePlan, Error> {
+    pub fn open(
+        command: &WorkerCommand,
+        threads: usize,
+        folder: &Path,
+        inputs: &[Tensor],
+    ) -> Result<RemotePlan, Error> {
         let inputs = inputs.iter().map(Wire::from).collect();
-        RemotePlan::start(command, threads, &Request::OpenArtefact { id: 1, folder: absolute(folder), inputs })
+        RemotePlan::start(
+            command,
+            threads,
+            &Request::OpenArtefact { id: 1, folder: absolute(folder), inputs },
+        )
     }
 
     /// Opens an ONNX file with a backend's own runtime in a new process and runs it once.
@@ -467,11 +524,20 @@ impl RemotePlan {
         inputs: &[(String, Tensor)],
     ) -> Result<RemotePlan, Error> {
         let inputs = inputs.iter().map(|(n, t)| (n.clone(), Wire::from(t))).collect();
-        let request = Request::OpenPeer { id: 1, backend: backend.to_owned(), model: absolute(model), inputs };
+        let request = Request::OpenPeer {
+            id: 1,
+            backend: backend.to_owned(),
+            model: absolute(model),
+            inputs,
+        };
         RemotePlan::start(command, threads, &request)
     }
 
-    fn start(command: &WorkerCommand, threads: usize, request: &Request) -> Result<RemotePlan, Error> {
+    fn start(
+        command: &WorkerCommand,
+        threads: usize,
+        request: &Request,
+    ) -> Result<RemotePlan, Error> {
         let mut worker = Worker::new(command.clone(), threads);
         match worker.call(request, RUN_LIMIT).map_err(Error::Worker)? {
             Answer::Opened { load_ns, first_run_ns, peak_bytes } => {
@@ -483,7 +549,8 @@ impl RemotePlan {
 
     fn signal(&self, signal: rustix::process::Signal) {
         if let Some(process) = &self.worker.process {
-            let id = i32::try_from(process.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+            let id =
+                i32::try_from(process.child.id()).ok().and_then(rustix::process::Pid::from_raw);
             if let Some(id) = id {
                 // A process that has ended needs no pause.
                 let _ = rustix::process::kill_process(id, signal);

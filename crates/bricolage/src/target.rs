@@ -1,0 +1,84 @@
+//! Running whatever a user names: a model, a model on one backend, or an artefact.
+
+use crate::{Error, Goal, artefact, inputs, line};
+use bricolage_backend::{BackendKind, Registry};
+use bricolage_ir::{Graph, evaluate};
+use bricolage_runtime::{Buffer, Session};
+use bricolage_tensor::{Datum, Tensor};
+use std::path::Path;
+
+/// The outputs of a run by name.
+pub type Outputs = Vec<(String, Tensor)>;
+
+/// Called with each buffer that a step writes.
+pub type Observe<'a> = &'a mut dyn FnMut(&Buffer, &[u8]);
+
+fn run_session(
+    session: &mut Session,
+    tensors: &[Tensor],
+    observe: Observe<'_>,
+) -> Result<Outputs, Error> {
+    let program = session.program().clone();
+    let ports = &program.plan().outputs;
+    let mut words: Vec<Vec<u64>> = ports
+        .iter()
+        .map(|p| vec![0; (p.ty.byte_len().unwrap_or(0) as usize).div_ceil(8)])
+        .collect();
+    {
+        let given: Vec<&[u8]> = tensors.iter().map(Tensor::bytes).collect();
+        let mut taken: Vec<&mut [u8]> = words
+            .iter_mut()
+            .zip(ports)
+            .map(|(w, p)| {
+                &mut bytemuck::cast_slice_mut::<u64, u8>(w)[..p.ty.byte_len().unwrap_or(0) as usize]
+            })
+            .collect();
+        session.run_observed(&given, &mut taken, None, observe)?;
+    }
+    let tensor = |(w, p): (&Vec<u64>, &bricolage_runtime::Port)| {
+        let bytes = &bytemuck::cast_slice::<u64, u8>(w)[..p.ty.byte_len().unwrap_or(0) as usize];
+        let dims = p.ty.shape.as_fixed().unwrap_or_default();
+        let tensor = Tensor::new(p.ty.dtype, &dims, bricolage_tensor::Storage::copy_of(bytes))
+            .map_err(|e| Error::Internal { what: e.to_string() })?;
+        Ok((p.name.clone(), tensor))
+    };
+    words.iter().zip(ports).map(tensor).collect()
+}
+
+/// Runs an artefact once, after its self-test.
+pub fn run_artefact(
+    folder: &Path,
+    registry: &Registry,
+    threads: usize,
+    tensors: &[Tensor],
+    observe: Observe<'_>,
+) -> Result<Outputs, Error> {
+    let loaded = artefact::load(folder, registry)?;
+    let pool = line::pool(threads)?;
+    loaded.self_test(pool.clone())?;
+    let mut session = Session::open(loaded.program.clone(), pool)?;
+    run_session(&mut session, tensors, observe)
+}
+
+/// Runs a graph once with `registry`'s backends, nothing measured: the reference alone evaluates the
+/// graph as it is, others run the rewritten graph.
+pub fn run_graph(
+    graph: &Graph,
+    registry: &Registry,
+    goal: &Goal,
+    tensors: &[Tensor],
+    observe: Observe<'_>,
+) -> Result<Outputs, Error> {
+    let graph = inputs::bind_to(graph, tensors)?;
+    if registry.iter().all(|b| b.kind() == BackendKind::Reference) {
+        let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
+        let results = evaluate(&graph, &data)?;
+        let named = graph.outputs.iter().zip(results).filter_map(|(&v, datum)| match datum {
+            Datum::Tensor(t) => Some((graph.value(v).name.to_string(), t)),
+            _ => None,
+        });
+        return Ok(named.collect());
+    }
+    let (_, _, mut session) = line::compile_unmeasured(registry, graph, goal)?;
+    run_session(&mut session, tensors, observe)
+}

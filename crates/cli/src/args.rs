@@ -1,0 +1,223 @@
+//! Verbs and flags.
+
+use crate::units;
+use bricolage::InputShape;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::{path::PathBuf, time::Duration};
+
+const EXIT_CODES: &str = "Exit codes: 0 ok, 1 ran but a condition failed, 2 bad input or usage, \
+3 a bug of ours, 130 interrupted with the best so far kept.\n\
+Environment: BRICOLAGE_CACHE_DIR, BRICOLAGE_THREADS, BRICOLAGE_ONNXRUNTIME (a library, a wheel's folder or a \
+Python environment).";
+
+/// Finds by measurement the best way to run a trained model on this machine, and proves that the
+/// answer is still right.
+#[derive(Parser)]
+#[command(name = "bricolage", version, after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Verb {
+    /// Says what a model is: inputs, outputs, ops, parameters, work and memory.
+    Inspect(Inspect),
+    /// Says what this machine is and whether it is quiet enough to measure on.
+    Doctor(Output),
+    /// Lists backends.
+    Backend(Backend),
+    /// Takes a model to an artefact.
+    Optimize(Optimize),
+    /// Runs a model or an artefact.
+    Run(Run),
+    /// Times models and artefacts against each other, in turn.
+    Bench(Bench),
+    /// Compares the outputs of two models or artefacts.
+    Compare(Compare),
+    /// Says how an artefact came about: what runs where, what it costs, what was refused.
+    Explain(Explain),
+    /// Writes a model of a known architecture with seeded weights.
+    Zoo(Zoo),
+    /// Makes a model, optimises it, checks and times it: the whole product in one command.
+    Demo(Demo),
+    /// Serves another process of this program.
+    #[command(hide = true)]
+    Worker { threads: usize },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    #[default]
+    Text,
+    Json,
+}
+
+#[derive(Args, Clone)]
+pub(crate) struct Output {
+    /// Form of the result.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+#[derive(Args, Clone)]
+pub(crate) struct Setting {
+    /// Threads; by default as many as the machine lets this process use.
+    #[arg(long, env = "BRICOLAGE_THREADS", value_parser = units::threads)]
+    pub(crate) threads: Option<usize>,
+    /// Sizes of an input that the model leaves open, as NAME:1x3x224x224; may be repeated.
+    #[arg(long = "shape", value_parser = InputShape::parse)]
+    pub(crate) shapes: Vec<InputShape>,
+    /// Seed of drawn inputs and of the order of measurements.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Args)]
+pub(crate) struct Inspect {
+    /// MODEL, MODEL@BACKEND or an artefact.
+    pub(crate) target: String,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Backend {
+    #[command(subcommand)]
+    pub(crate) verb: BackendVerb,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum BackendVerb {
+    /// Says for each backend whether it is here, where, and how to get it.
+    List(Output),
+}
+
+#[derive(Args)]
+pub(crate) struct Optimize {
+    /// The ONNX file.
+    pub(crate) model: PathBuf,
+    /// The artefact, a folder.
+    #[arg(short, long)]
+    pub(crate) output: PathBuf,
+    /// Replaces an artefact that is there.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// Only these backends, besides the reference, which is always the last resort.
+    #[arg(long = "backend", value_delimiter = ',')]
+    pub(crate) backends: Vec<String>,
+    /// What kernels may do to the numbers.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) numerics: Numerics,
+    /// Time for the whole search, as 90s or 2m.
+    #[arg(long, value_parser = units::duration)]
+    pub(crate) time_limit: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+    #[command(flatten)]
+    pub(crate) format: Output,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Numerics {
+    /// Other orders of summation only.
+    Strict,
+    /// Winograd convolution with small tiles as well.
+    #[default]
+    Default,
+    /// Larger tiles and reduced precision as well.
+    Fast,
+}
+
+#[derive(Args)]
+pub(crate) struct Run {
+    /// MODEL, MODEL@BACKEND or an artefact.
+    pub(crate) target: String,
+    /// Inputs by name, as an npz file; drawn from the seed by default.
+    #[arg(long)]
+    pub(crate) input: Option<PathBuf>,
+    /// Where outputs are written by name.
+    #[arg(long)]
+    pub(crate) output: Option<PathBuf>,
+    /// Replaces the output file.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+    #[command(flatten)]
+    pub(crate) format: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// MODEL, MODEL@BACKEND or artefacts.
+    #[arg(required = true)]
+    pub(crate) targets: Vec<String>,
+    /// Adds the first model on each of these backends.
+    #[arg(long = "backend", value_delimiter = ',')]
+    pub(crate) backends: Vec<String>,
+    /// Samples of each target; by default as many as a narrow interval takes.
+    #[arg(long)]
+    pub(crate) iterations: Option<u32>,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+    #[command(flatten)]
+    pub(crate) format: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Compare {
+    /// MODEL, MODEL@BACKEND or an artefact: the reference.
+    pub(crate) first: String,
+    /// MODEL, MODEL@BACKEND or an artefact.
+    pub(crate) second: String,
+    /// Inputs by name, as an npz file; drawn from the seed by default.
+    #[arg(long)]
+    pub(crate) input: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+    #[command(flatten)]
+    pub(crate) format: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Explain {
+    /// An artefact.
+    pub(crate) artefact: PathBuf,
+    #[command(flatten)]
+    pub(crate) format: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Zoo {
+    /// `list`, or the name of a model.
+    pub(crate) name: String,
+    /// The ONNX file.
+    #[arg(short, long)]
+    pub(crate) output: Option<PathBuf>,
+    /// Replaces the file.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// Images or sequences at once.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) batch: i64,
+    /// Seed of the weights.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) format: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Demo {
+    /// Folder for the model, the artefact and the report.
+    #[arg(short, long, default_value = "bricolage-demo")]
+    pub(crate) output: PathBuf,
+    /// Which model.
+    #[arg(long, default_value = "resnet18")]
+    pub(crate) model: String,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+}

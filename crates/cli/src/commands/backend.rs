@@ -1,0 +1,40 @@
+//! `backend list`.
+
+use super::{SCHEMA_VERSION, print_json};
+use crate::{
+    args::{Backend, BackendVerb, Format},
+    setup,
+};
+use bricolage::Error;
+use bricolage_backend::{Backend as _, BackendStatus};
+use std::process::ExitCode;
+
+/// Presence of every known backend.
+pub(crate) fn statuses() -> Vec<BackendStatus> {
+    let backends = setup::backends();
+    let mut all: Vec<BackendStatus> = backends.usable.iter().map(|b| b.status()).collect();
+    if !backends.onnxruntime.is_present() {
+        all.push(backends.onnxruntime.status());
+    }
+    all
+}
+
+pub(crate) fn run(a: &Backend) -> Result<ExitCode, Error> {
+    let BackendVerb::List(output) = &a.verb;
+    let all = statuses();
+    match output.format {
+        Format::Json => {
+            print_json(&serde_json::json!({ "schema_version": SCHEMA_VERSION, "backends": all }))?
+        }
+        Format::Text => {
+            for status in all {
+                let version = status.version.unwrap_or_else(|| "absent".to_owned());
+                println!("{:<12} {version}", status.name);
+                println!("    {}", status.found);
+                println!("    get it: {}", status.how);
+                println!("    covers: {}", status.covers);
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,353 @@
+//! `bench`: targets against each other, in turn, each in a process of its own.
+
+use super::print_json;
+use crate::{
+    args::{Bench, Format, Setting},
+    commands::run,
+    setup::{self, Target},
+    units,
+};
+use bricolage::{
+    Error, artefact,
+    worker::{OpenPlan, RemotePlan, WorkerCommand},
+};
+use bricolage_ir::{Error as Difference, Graph, Tolerance, evaluate, evaluate_noisy};
+use bricolage_measure::{Measurement, Noise, Ratio, Sample, noise};
+use bricolage_tensor::{Datum, Rng, Tensor};
+use serde::Serialize;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+/// Samples of each target, unless the user says otherwise.
+const MOST: u32 = 200;
+/// An interval of the ratio that is this narrow is narrow enough.
+const WIDTH: f64 = 0.02;
+/// Time for all samples, unless the user says otherwise.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    backend: String,
+    threads: usize,
+    median_ns: f64,
+    p90_ns: f64,
+    p99_ns: f64,
+    min_ns: f64,
+    ci95_ns: (f64, f64),
+    runs: u32,
+    ratio_to_first: f64,
+    ratio_ci95: (f64, f64),
+    load_ns: u64,
+    first_run_ns: u64,
+    peak_bytes: u64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Table {
+    schema_version: u32,
+    targets: Vec<Row>,
+    noise: Noise,
+}
+
+fn command() -> Result<WorkerCommand, Error> {
+    setup::worker_command()
+        .ok_or_else(|| Error::Worker("this program cannot find itself".to_owned()))
+}
+
+/// Opens a model with a runtime of its own, in a process of its own, at its own best settings.
+pub(crate) fn open_peer(
+    path: &Path,
+    backend: &str,
+    setting: &Setting,
+    inputs: &[(String, Tensor)],
+) -> Result<RemotePlan, Error> {
+    RemotePlan::open_peer(&command()?, setup::threads(setting), backend, path, inputs).map_err(
+        |e| Error::Peer { target: format!("{}@{backend}", path.display()), why: e.to_string() },
+    )
+}
+
+/// A folder that goes when it is dropped.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // What is left lies in the cache folder.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Lane {
+    name: String,
+    backend: String,
+    threads: usize,
+    open: RemotePlan,
+    samples: Vec<f64>,
+    _folder: Option<Temporary>,
+}
+
+pub(crate) fn run(a: &Bench) -> Result<ExitCode, Error> {
+    let mut targets: Vec<Target> =
+        a.targets.iter().map(|t| Target::parse(t)).collect::<Result<_, _>>()?;
+    for backend in &a.backends {
+        targets.push(Target::On(targets[0].path().to_owned(), backend.clone()));
+    }
+    let table = table(&targets, &a.setting, a.iterations)?;
+    match a.format.format {
+        Format::Json => print_json(&table)?,
+        Format::Text => print(&table),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Verifies all targets, times them in turn and compares each with the first.
+pub(crate) fn table(
+    targets: &[Target],
+    setting: &Setting,
+    iterations: Option<u32>,
+) -> Result<Table, Error> {
+    let graph = targets[0].graph(setting)?;
+    let tensors = setup::tensors(&graph, None, setting.seed)?;
+    let bound = bricolage::inputs::bind_to(&graph, &tensors)?;
+    let named = run::name_inputs(&bound, &tensors);
+    let (reference, allowed) = reference(&bound, &tensors)?;
+    let mut lanes = Vec::new();
+    for target in targets {
+        let mut lane = open(target, setting, &bound, &named)?;
+        verify(&mut lane, &reference, &allowed)?;
+        lane.open.pause();
+        lanes.push(lane);
+    }
+    let noise = noise(10);
+    sample(&mut lanes, setting.seed, iterations)?;
+    Ok(Table { schema_version: super::SCHEMA_VERSION, targets: rows(&lanes)?, noise })
+}
+
+/// Outputs by the reference evaluator, and how far others may be from them. Plans may use kernels of
+/// any admitted numerics class, so the class of the widest is allowed for at every convolution.
+fn reference(
+    graph: &Graph,
+    tensors: &[Tensor],
+) -> Result<(Vec<(String, Tensor)>, Vec<Tolerance>), Error> {
+    let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
+    let exact = evaluate(graph, &data)?;
+    let noisy = evaluate_noisy(graph, &data, &|n| class_error(graph, n), 1)?;
+    let mut outputs = Vec::new();
+    let mut allowed = Vec::new();
+    for ((&v, exact), noisy) in graph.outputs.iter().zip(exact).zip(noisy) {
+        if let (Datum::Tensor(exact), Datum::Tensor(noisy)) = (exact, noisy) {
+            allowed.push(Tolerance::from_floor(&exact, &noisy));
+            outputs.push((graph.value(v).name.to_string(), exact));
+        }
+    }
+    Ok((outputs, allowed))
+}
+
+/// The error of Winograd kernels where they may be used: 3x3 windows of stride 1.
+pub(crate) fn class_error(graph: &Graph, node: bricolage_ir::NodeId) -> f64 {
+    let node = graph.node(node);
+    let window = node
+        .inputs
+        .get(1)
+        .copied()
+        .flatten()
+        .and_then(|w| graph.fact(w).ty.as_tensor()?.shape.as_fixed());
+    match (&node.op, window) {
+        (bricolage_ir::Op::Conv(c), Some(w))
+            if c.groups == 1 && w[2..] == [3, 3] && c.strides.iter().all(|&s| s == 1) =>
+        {
+            bricolage_ir::Numerics::Winograd(4).error()
+        }
+        _ => 0.0,
+    }
+}
+
+fn open(
+    target: &Target,
+    setting: &Setting,
+    graph: &Graph,
+    named: &[(String, Tensor)],
+) -> Result<Lane, Error> {
+    let tensors: Vec<Tensor> = named.iter().map(|(_, t)| t.clone()).collect();
+    let threads = setup::threads(setting);
+    let (open, backend, threads, folder) = match target {
+        Target::Artefact(folder) => {
+            let manifest = artefact::manifest(folder)?;
+            let threads = setting.threads.unwrap_or(manifest.threads as usize);
+            let backends: Vec<String> = manifest.backends.into_keys().collect();
+            (
+                RemotePlan::open(&command()?, threads, folder, &tensors)?,
+                backends.join("+"),
+                threads,
+                None,
+            )
+        }
+        Target::On(path, backend) if !matches!(backend.as_str(), "native" | "reference") => {
+            (open_peer(path, backend, setting, named)?, backend.clone(), threads, None)
+        }
+        Target::Model(_) | Target::On(..) => {
+            let backend = match target {
+                Target::On(_, backend) => backend.clone(),
+                _ => "native".to_owned(),
+            };
+            let registry = setup::registry(std::slice::from_ref(&backend))?;
+            let folder = setup::cache_folder()
+                .join("scratch")
+                .join(format!("bench-{}-{backend}", std::process::id()));
+            let temporary = Temporary(folder.clone());
+            bricolage::save_unmeasured(&registry, graph.clone(), &setup::goal(setting), &folder)?;
+            (
+                RemotePlan::open(&command()?, threads, &folder, &tensors)?,
+                backend,
+                threads,
+                Some(temporary),
+            )
+        }
+    };
+    let name = match target {
+        Target::On(path, backend) => format!("{}@{backend}", path.display()),
+        other => other.path().display().to_string(),
+    };
+    Ok(Lane { name, backend, threads, open, samples: Vec::new(), _folder: folder })
+}
+
+/// A target's outputs are right before its time counts.
+fn verify(
+    lane: &mut Lane,
+    reference: &[(String, Tensor)],
+    allowed: &[Tolerance],
+) -> Result<(), Error> {
+    let found = lane.open.outputs()?;
+    for (i, ((name, expected), allowed)) in reference.iter().zip(allowed).enumerate() {
+        // Rewriting keeps names; a runtime that renames keeps the order.
+        let by_name = found.iter().find(|(n, _)| n == name).or_else(|| found.get(i));
+        let Some((_, found)) = by_name else {
+            return Err(Error::Mismatch {
+                what: format!("`{}` gives no output `{name}`", lane.name),
+            });
+        };
+        let error = Difference::between(expected, found);
+        let share = error.share_of(allowed);
+        if share.is_nan() || share > 1.0 {
+            return Err(Error::Mismatch {
+                what: format!(
+                    "`{}`: output `{name}` is wrong: {error}, allowed {:.3e}",
+                    lane.name, allowed.max_abs
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Samples all lanes round by round in changing order, every other process stopped meanwhile.
+fn sample(lanes: &mut [Lane], seed: u64, iterations: Option<u32>) -> Result<(), Error> {
+    let mut rng = Rng::new(seed);
+    let most = iterations.unwrap_or(MOST).max(1);
+    let start = Instant::now();
+    let mut repeats = vec![1u32; lanes.len()];
+    for round in 0..most + 3 {
+        let mut order: Vec<usize> = (0..lanes.len()).collect();
+        rng.shuffle(&mut order);
+        for i in order {
+            let lane = &mut lanes[i];
+            lane.open.resume();
+            // The first run after a pause finds cold caches and sleeping threads.
+            let fault =
+                |e: bricolage_measure::SampleError| Error::Worker(format!("`{}`: {e}", lane.name));
+            let warm = lane.open.sample(1).map_err(fault)?;
+            let time = lane.open.sample(repeats[i]).map_err(fault)?;
+            lane.open.pause();
+            if round < 3 {
+                let one = warm.min(time / repeats[i]).as_secs_f64().max(1e-9);
+                repeats[i] = (4e-3 / one).ceil().clamp(1.0, 1e5) as u32;
+            } else {
+                lane.samples.push(time.as_secs_f64() * 1e9 / f64::from(repeats[i]));
+            }
+        }
+        let enough = iterations.is_none() && lanes[0].samples.len() >= 15 && {
+            let narrow =
+                |lane: &Lane| ratio(&lanes[0], lane).is_some_and(|r| r.ci95.1 - r.ci95.0 <= WIDTH);
+            lanes[1..].iter().all(narrow) && (lanes.len() > 1 || lanes[0].samples.len() >= 30)
+        };
+        if enough || (iterations.is_none() && start.elapsed() > LIMIT) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn ratio(first: &Lane, lane: &Lane) -> Option<Ratio> {
+    let ratios: Vec<f64> = lane.samples.iter().zip(&first.samples).map(|(a, b)| a / b).collect();
+    Ratio::of(&ratios)
+}
+
+fn rows(lanes: &[Lane]) -> Result<Vec<Row>, Error> {
+    let row = |lane: &Lane| {
+        let m = Measurement::of(&lane.samples, 1, false)?;
+        let r = ratio(&lanes[0], lane)?;
+        Some(Row {
+            name: lane.name.clone(),
+            backend: lane.backend.clone(),
+            threads: lane.threads,
+            median_ns: m.median_ns,
+            p90_ns: m.p90_ns,
+            p99_ns: m.p99_ns,
+            min_ns: m.min_ns,
+            ci95_ns: m.ci95_ns,
+            runs: m.samples,
+            ratio_to_first: r.median,
+            ratio_ci95: r.ci95,
+            load_ns: lane.open.load_ns,
+            first_run_ns: lane.open.first_run_ns,
+            peak_bytes: lane.open.peak_bytes,
+        })
+    };
+    lanes
+        .iter()
+        .map(|lane| {
+            row(lane).ok_or_else(|| Error::Worker(format!("`{}` was not timed", lane.name)))
+        })
+        .collect()
+}
+
+/// The table as text.
+pub(crate) fn print(table: &Table) {
+    let (rows, noise) = (&table.targets, &table.noise);
+    println!(
+        "{:<40} {:>11} {:>11} {:>22} {:>6} {:>16} {:>10} {:>10} {:>10}",
+        "target",
+        "median",
+        "p90",
+        "95 % interval",
+        "runs",
+        "ratio to first",
+        "load",
+        "first run",
+        "peak"
+    );
+    for r in rows {
+        println!(
+            "{:<40} {:>11} {:>11} {:>22} {:>6} {:>16} {:>10} {:>10} {:>10}",
+            r.name,
+            units::time(r.median_ns),
+            units::time(r.p90_ns),
+            format!("{} - {}", units::time(r.ci95_ns.0), units::time(r.ci95_ns.1)),
+            r.runs,
+            format!("{:.3} ({:.3}-{:.3})", r.ratio_to_first, r.ratio_ci95.0, r.ratio_ci95.1),
+            units::time(r.load_ns as f64),
+            units::time(r.first_run_ns as f64),
+            units::bytes(r.peak_bytes)
+        );
+    }
+    println!(
+        "noise: compute {:.1} %, memory {:.1} %; {} of {} self-races named a winner",
+        100.0 * noise.compute_spread,
+        100.0 * noise.memory_spread,
+        noise.aa_false,
+        noise.aa_trials
+    );
+}

@@ -1,0 +1,57 @@
+//! `demo`: the whole product in one command.
+
+use super::{SCHEMA_VERSION, optimize, zoo};
+use crate::{
+    args::{Demo, Setting},
+    commands::bench,
+    setup::{self, Target},
+    units,
+};
+use bricolage::{Error, Goal, inspect};
+use std::{fs, process::ExitCode, time::Duration};
+
+const LIMIT: Duration = Duration::from_secs(100);
+
+pub(crate) fn run(a: &Demo) -> Result<ExitCode, Error> {
+    fs::create_dir_all(&a.output).map_err(|e| Error::File {
+        action: "write",
+        path: a.output.clone(),
+        why: e.to_string(),
+    })?;
+    let model = a.output.join(format!("{}.onnx", a.model));
+    let artefact = a.output.join(format!("{}.bricolage", a.model));
+    let size = zoo::write(&a.model, 1, a.setting.seed, &model, true)?;
+    let found = inspect(&bricolage::import(&model)?.graph);
+    println!(
+        "1. made {} ({}, {} parameters, {} multiply-adds)",
+        model.display(),
+        units::bytes(size),
+        units::count(found.parameters),
+        found.macs.map_or_else(|| "unknown".to_owned(), units::count)
+    );
+    println!("2. optimise it on the backends that are here");
+    let goal = Goal { time_limit: Some(LIMIT), ..setup::goal(&a.setting) };
+    let (report, interrupted) = optimize::optimize(&model, &artefact, true, &[], goal)?;
+    optimize::summary(&report, &artefact);
+    println!("3. time the artefact against the backends alone, each in a process of its own");
+    let setting = Setting { threads: Some(setup::threads(&a.setting)), ..a.setting.clone() };
+    let mut targets = vec![Target::Artefact(artefact.clone())];
+    targets.push(Target::On(model.clone(), "native".to_owned()));
+    if setup::backends().onnxruntime.is_present() {
+        targets.push(Target::On(model.clone(), "onnxruntime".to_owned()));
+    }
+    let table = bench::table(&targets, &setting, Some(15))?;
+    bench::print(&table);
+    let path = a.output.join("report.json");
+    let text = serde_json::to_string_pretty(&serde_json::json!({
+        "schema_version": SCHEMA_VERSION, "optimize": report, "bench": table,
+    }))
+    .map_err(|e| Error::Internal { what: e.to_string() })?;
+    fs::write(&path, text).map_err(|e| Error::File {
+        action: "write",
+        path: path.clone(),
+        why: e.to_string(),
+    })?;
+    println!("4. written {} and {}", artefact.display(), path.display());
+    Ok(if interrupted { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,35 @@
+//! One module a verb.
+
+pub(crate) mod backend;
+pub(crate) mod bench;
+pub(crate) mod compare;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod explain;
+pub(crate) mod inspect;
+pub(crate) mod optimize;
+pub(crate) mod run;
+pub(crate) mod zoo;
+
+use bricolage::Error;
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// Raised when the JSON of a verb changes its meaning.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// Prints a result as JSON.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
+    let text =
+        serde_json::to_string_pretty(value).map_err(|e| Error::Internal { what: e.to_string() })?;
+    println!("{text}");
+    Ok(())
+}
+
+/// Serves another process of this program until it closes our input.
+pub(crate) fn worker(threads: usize) -> Result<ExitCode, Error> {
+    let backends = crate::setup::backends();
+    bricolage::worker::serve(&backends.usable, threads)
+        .map_err(|e| Error::Worker(e.to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,113 @@
+//! `run`: one run of a model or an artefact.
+
+use super::{SCHEMA_VERSION, print_json};
+use crate::{
+    args::{Format, Run},
+    setup::{self, Target},
+};
+use bricolage::{Error, npz, target, worker::OpenPlan};
+use bricolage_tensor::Tensor;
+use std::{path::Path, process::ExitCode};
+
+pub(crate) fn run(a: &Run) -> Result<ExitCode, Error> {
+    let target = Target::parse(&a.target)?;
+    if let Some(path) = &a.output
+        && path.exists()
+        && !a.overwrite
+    {
+        let why = "it exists; --overwrite replaces it".to_owned();
+        return Err(Error::File { action: "write", path: path.clone(), why });
+    }
+    let graph = target.graph(&a.setting)?;
+    let tensors = setup::tensors(&graph, a.input.as_deref(), a.setting.seed)?;
+    let outputs = outputs(&target, &graph, &a.setting, &tensors)?;
+    if let Some(path) = &a.output {
+        npz::write(path, &outputs)?;
+    }
+    match a.format.format {
+        Format::Json => {
+            let all: Vec<_> = outputs.iter().map(|(name, t)| summary_json(name, t)).collect();
+            print_json(&serde_json::json!({ "schema_version": SCHEMA_VERSION, "outputs": all }))?;
+        }
+        Format::Text => {
+            for (name, tensor) in &outputs {
+                println!("{}", summary(name, tensor));
+            }
+            if let Some(path) = &a.output {
+                println!("written to {}", path.display());
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The outputs of one run of a target on tensors in the graph's order.
+pub(crate) fn outputs(
+    target: &Target,
+    graph: &bricolage_ir::Graph,
+    setting: &crate::args::Setting,
+    tensors: &[Tensor],
+) -> Result<target::Outputs, Error> {
+    let observe = &mut |_: &bricolage_runtime::Buffer, _: &[u8]| {};
+    match target {
+        Target::Artefact(folder) => {
+            let manifest = bricolage::artefact::manifest(folder)?;
+            let threads = setting.threads.unwrap_or(manifest.threads as usize);
+            let registry = setup::registry(&[])?;
+            target::run_artefact(folder, &registry, threads, tensors, observe)
+        }
+        Target::Model(_) => {
+            let registry = setup::registry(&["native".to_owned()])?;
+            target::run_graph(graph, &registry, &setup::goal(setting), tensors, observe)
+        }
+        Target::On(path, backend) => on_backend(path, backend, graph, setting, tensors),
+    }
+}
+
+/// A model on one backend: compiled by us for our own, run whole by a runtime of its own.
+fn on_backend(
+    path: &Path,
+    backend: &str,
+    graph: &bricolage_ir::Graph,
+    setting: &crate::args::Setting,
+    tensors: &[Tensor],
+) -> Result<target::Outputs, Error> {
+    if matches!(backend, "native" | "reference") {
+        let registry = setup::registry(&[backend.to_owned()])?;
+        let observe = &mut |_: &bricolage_runtime::Buffer, _: &[u8]| {};
+        return target::run_graph(graph, &registry, &setup::goal(setting), tensors, observe);
+    }
+    let named = name_inputs(graph, tensors);
+    let mut open = super::bench::open_peer(path, backend, setting, &named)?;
+    open.outputs()
+}
+
+/// Tensors in the graph's order with the names of its inputs.
+pub(crate) fn name_inputs(
+    graph: &bricolage_ir::Graph,
+    tensors: &[Tensor],
+) -> Vec<(String, Tensor)> {
+    let names = graph.inputs.iter().map(|&v| graph.value(v).name.to_string());
+    names.zip(tensors.iter().cloned()).collect()
+}
+
+/// Least, largest and mean element.
+fn numbers(tensor: &Tensor) -> (f64, f64, f64) {
+    let all = tensor.to_f64();
+    let least = all.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (least, largest, all.iter().sum::<f64>() / all.len().max(1) as f64)
+}
+
+fn summary(name: &str, tensor: &Tensor) -> String {
+    let (least, largest, mean) = numbers(tensor);
+    format!("{name} {} min {least:.6} max {largest:.6} mean {mean:.6}", tensor.ty())
+}
+
+fn summary_json(name: &str, tensor: &Tensor) -> serde_json::Value {
+    let (least, largest, mean) = numbers(tensor);
+    serde_json::json!({
+        "name": name, "dtype": tensor.dtype().name(), "dims": tensor.dims(),
+        "min": least, "max": largest, "mean": mean,
+    })
+}

@@ -1,0 +1,154 @@
+//! What commands share: backends, the cache folder, targets and the worker command.
+
+use crate::args::Setting;
+use bricolage::{Error, Goal, WorkerCommand, artefact, inputs};
+use bricolage_backend::{Policy, Registry};
+use bricolage_backends::{Native, OnnxRuntime, Reference};
+use bricolage_ir::Graph;
+use bricolage_runtime::available_threads;
+use bricolage_tensor::Tensor;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Every backend, present or not.
+pub(crate) struct Backends {
+    /// Those that can be used.
+    pub(crate) usable: Registry,
+    /// Why `onnxruntime` cannot be used, if it cannot.
+    pub(crate) onnxruntime: OnnxRuntime,
+}
+
+/// Looks for backends.
+pub(crate) fn backends() -> Backends {
+    let named = std::env::var_os("BRICOLAGE_ONNXRUNTIME").map(PathBuf::from);
+    let environment = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
+    let onnxruntime = OnnxRuntime::find(named.as_deref(), environment.as_deref());
+    let mut all: Vec<Arc<dyn bricolage_backend::Backend>> = vec![Arc::new(Native::default())];
+    if onnxruntime.is_present() {
+        all.push(Arc::new(onnxruntime.clone()));
+    }
+    all.push(Arc::new(Reference));
+    Backends { usable: Registry::new(all), onnxruntime }
+}
+
+/// The backends of these names and the reference; all that can be used when there are no names.
+pub(crate) fn registry(names: &[String]) -> Result<Registry, Error> {
+    let backends = backends();
+    if names.is_empty() {
+        return Ok(backends.usable);
+    }
+    let mut wanted: Vec<String> = names.to_vec();
+    if let Some(absent) =
+        wanted.iter().find(|n| *n == "onnxruntime" && !backends.onnxruntime.is_present())
+    {
+        let status = bricolage_backend::Backend::status(&backends.onnxruntime);
+        return Err(Error::Backend {
+            what: format!("backend `{absent}` is not here: {}", status.found),
+            help: status.how,
+        });
+    }
+    if !wanted.iter().any(|n| n == "reference") {
+        wanted.push("reference".to_owned());
+    }
+    backends.usable.only(&wanted).map_err(|e| Error::Backend {
+        what: e.to_string(),
+        help: "see `bricolage backend list`".to_owned(),
+    })
+}
+
+/// Where costs are kept.
+pub(crate) fn cache_folder() -> PathBuf {
+    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    variable("BRICOLAGE_CACHE_DIR")
+        .or_else(|| variable("XDG_CACHE_HOME").map(|c| c.join("bricolage")))
+        .or_else(|| variable("HOME").map(|h| h.join(".cache/bricolage")))
+        .unwrap_or_else(|| std::env::temp_dir().join("bricolage-cache"))
+}
+
+/// This program as a worker.
+pub(crate) fn worker_command() -> Option<WorkerCommand> {
+    let program = std::env::current_exe().ok()?;
+    Some(WorkerCommand { program, arguments: vec!["worker".to_owned()] })
+}
+
+pub(crate) fn threads(setting: &Setting) -> usize {
+    setting.threads.unwrap_or_else(|| available_threads().threads)
+}
+
+/// The goal that the flags name.
+pub(crate) fn goal(setting: &Setting) -> Goal {
+    Goal {
+        threads: threads(setting),
+        policy: Policy::Default,
+        time_limit: None,
+        seed: setting.seed,
+        shapes: setting.shapes.clone(),
+    }
+}
+
+/// A model, a model on one backend, or an artefact.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    Model(PathBuf),
+    On(PathBuf, String),
+    Artefact(PathBuf),
+}
+
+impl Target {
+    /// What the text names; a path that exists is taken whole, also with an `@` in it.
+    pub(crate) fn parse(text: &str) -> Result<Target, Error> {
+        let path = Path::new(text);
+        if path.exists() {
+            return Ok(if path.is_dir() {
+                Target::Artefact(path.to_owned())
+            } else {
+                Target::Model(path.to_owned())
+            });
+        }
+        match text.rsplit_once('@') {
+            Some((model, backend)) if Path::new(model).is_file() => {
+                Ok(Target::On(PathBuf::from(model), backend.to_owned()))
+            }
+            Some((model, _)) => Err(missing(model)),
+            None => Err(missing(text)),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Target::Model(p) | Target::On(p, _) | Target::Artefact(p) => p,
+        }
+    }
+
+    /// The graph of the target's model, sizes bound as far as `shapes` say.
+    pub(crate) fn graph(&self, setting: &Setting) -> Result<Graph, Error> {
+        match self {
+            Target::Artefact(folder) => {
+                artefact::manifest(folder)?;
+                Ok(bricolage::import(&folder.join("model.onnx"))?.graph)
+            }
+            Target::Model(path) | Target::On(path, _) => {
+                inputs::bind_shapes(&bricolage::import(path)?.graph, &setting.shapes)
+            }
+        }
+    }
+}
+
+fn missing(path: &str) -> Error {
+    let why = "there is no such file or folder".to_owned();
+    Error::File { action: "read", path: PathBuf::from(path), why }
+}
+
+/// The inputs for a graph: from a file, or drawn; in the graph's order.
+pub(crate) fn tensors(
+    graph: &Graph,
+    input: Option<&Path>,
+    seed: u64,
+) -> Result<Vec<Tensor>, Error> {
+    match input {
+        Some(path) => inputs::match_inputs(graph, bricolage::npz::read(path)?),
+        None => inputs::sample_inputs(graph, seed),
+    }
+}
