@@ -13,7 +13,10 @@ fn resolve(have: &[Dim], asked: &[Option<Dim>], zero_copies: bool) -> Result<Vec
             Some(0) if zero_copies => match have.get(i) {
                 Some(dim) => Some(dim.clone()),
                 None => {
-                    return malformed(format!("needs a dim {i} to copy, found {} dims", have.len()));
+                    return malformed(format!(
+                        "needs a dim {i} to copy, found {} dims",
+                        have.len()
+                    ));
                 }
             },
             Some(n) if n < 0 => return malformed(format!("needs sizes of at least -1, found {n}")),
