@@ -407,18 +407,19 @@ impl Builder {
         let product = MatMul { transpose_lhs: false, transpose_rhs: true };
         let scores = self.add(product, &[q, k])?;
         let mut scores = self.with(Binary::Mul, scores, scale)?;
+        let hidden = self.number(q, f64::NEG_INFINITY);
+        let mut bias = None;
         if let Some(mask) = mask {
-            scores = match self.ty(mask).dtype {
+            bias = Some(match self.ty(mask).dtype {
                 DType::Bool => {
-                    let low = self.number(q, f64::NEG_INFINITY);
-                    self.add(Select, &[mask, scores, low])?
+                    let zero = self.number(q, 0.0);
+                    self.add(Select, &[mask, zero, hidden])?
                 }
                 _ => {
                     let to = self.ty(q).dtype;
-                    let mask = self.add(Cast { to, saturate: true }, &[mask])?;
-                    self.add(Binary::Add, &[scores, mask])?
+                    self.add(Cast { to, saturate: true }, &[mask])?
                 }
-            };
+            });
         }
         if op.causal {
             let iota = |start: Dim, len: Dim| Iota { dtype: DType::I64, start, len, step: 1 };
@@ -426,10 +427,27 @@ impl Builder {
             let rows = self.reshape(rows, [qs[2].clone(), Dim::from(1)])?;
             let columns = self.add(iota(Dim::from(0), ks[2].clone()), &[])?;
             let seen = self.add(Binary::LessEqual, &[columns, rows])?;
-            let low = self.number(q, f64::NEG_INFINITY);
-            scores = self.add(Select, &[seen, scores, low])?;
+            let shown = match bias {
+                Some(bias) => bias,
+                None => self.number(q, 0.0),
+            };
+            bias = Some(self.add(Select, &[seen, shown, hidden])?);
         }
-        let weights = self.add(Softmax { axis: 3, log: false }, &[scores])?;
+        let Some(bias) = bias else {
+            let weights = self.add(Softmax { axis: 3, log: false }, &[scores])?;
+            return self.add(MatMul::default(), &[weights, v]);
+        };
+        scores = self.add(Binary::Add, &[scores, bias])?;
+        let mut weights = self.add(Softmax { axis: 3, log: false }, &[scores])?;
+        let all_see = (&ks[2] - &qs[2]).as_const().is_some_and(|more| more >= 0);
+        if mask.is_some() || !all_see {
+            // A query that sees no key has no weights.
+            let last: Vec<usize> = self.ty(bias).shape.len().checked_sub(1).into_iter().collect();
+            let best = self.reduced(ReduceKind::Max, &last, true, bias)?;
+            let blind = self.add(Binary::Equal, &[best, hidden])?;
+            let zero = self.number(q, 0.0);
+            weights = self.add(Select, &[blind, zero, weights])?;
+        }
         self.add(MatMul::default(), &[weights, v])
     }
 

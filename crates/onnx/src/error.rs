@@ -236,7 +236,12 @@ impl ImportError {
 
     /// Whether the model is sound and only this program is lacking.
     pub fn is_unsupported(&self) -> bool {
-        matches!(self, ImportError::Unsupported(_) | ImportError::Opset { .. })
+        matches!(
+            self,
+            ImportError::Unsupported(_)
+                | ImportError::Opset { .. }
+                | ImportError::Tensor { fault: TensorFault::Element { .. }, .. }
+        )
     }
 
     /// One action that works, where there is one.

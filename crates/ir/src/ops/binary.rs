@@ -44,9 +44,9 @@ pub enum Binary {
     BitOr,
     /// Bits set in exactly one.
     BitXor,
-    /// `a` shifted up by `b` bits; 0 from the width on.
+    /// `a` shifted up by `b` bits; 0 from the width on, and for a negative `b`.
     ShiftLeft,
-    /// `a` shifted down by `b` bits.
+    /// `a` shifted down by `b` bits; a negative `b` shifts out every bit, as a large one does.
     ShiftRight,
     /// `a`, or `a * b` where `a` is below 0.
     Prelu,
@@ -173,7 +173,7 @@ impl Binary {
             BitXor => a ^ b,
             ShiftLeft if b < 0 || b >= i128::from(bits) => 0,
             ShiftLeft => a.wrapping_shl(b as u32),
-            ShiftRight if b < 0 => 0,
+            ShiftRight if b < 0 => a >> 127,
             ShiftRight => a >> b.min(127),
             Prelu if a < 0 => a.wrapping_mul(b),
             Prelu => a,

@@ -71,7 +71,8 @@ impl OpDef for Softmax {
 ///
 /// Operands: `q` as `[b, h, s, d]`, `k` as `[b, hk, t, d]`, `v` as `[b, hk, t, dv]`, and
 /// optionally a mask that broadcasts to `[b, h, s, t]`: floats are added, a `Bool` lets through
-/// what is true. `hk` divides `h`; head `i` reads `k` and `v` of head `i / (h / hk)`.
+/// what is true. `hk` divides `h`; head `i` reads `k` and `v` of head `i / (h / hk)`. A query
+/// that is shown no key (its mask is -inf throughout) gives 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Attention {
     /// Factor of the scores; `1 / sqrt(d)` when absent.
@@ -137,18 +138,26 @@ impl OpDef for Attention {
         });
         for (row, lane) in scores.chunks_mut((t as usize).max(1)).enumerate() {
             let position = row % shape[2];
+            let seen = match self.causal {
+                true => (position as i64 + t - s + 1).clamp(0, t) as usize,
+                false => t as usize,
+            };
+            let mut blind = seen == 0;
             if let Some((values, strides)) = &mask {
                 let base = row / (shape[1] * shape[2]) * strides[0]
                     + row / shape[2] % shape[1] * strides[1]
                     + position * strides[2];
+                let at = |j: usize| values[base + j * strides[3]];
+                blind |= (0..seen).all(|j| at(j) == f64::NEG_INFINITY);
                 for (j, x) in lane.iter_mut().enumerate() {
-                    *x += values[base + j * strides[3]];
+                    *x += at(j);
                 }
             }
-            if self.causal {
-                let seen = (position as i64 + t - s + 1).clamp(0, t) as usize;
-                lane[seen..].fill(f64::NEG_INFINITY);
+            if blind {
+                lane.fill(0.0);
+                continue;
             }
+            lane[seen..].fill(f64::NEG_INFINITY);
             softmax(lane, false);
         }
         let out = [b, hk, h / hk.max(1), s, dv];

@@ -91,17 +91,27 @@ pub(crate) fn binary(at: &mut At<'_, '_>, f: &Binary) -> Written {
         Binary::ShiftLeft => return at.same("BitShift", &[("direction", Text("LEFT"))]),
         Binary::ShiftRight => return at.same("BitShift", &[("direction", Text("RIGHT"))]),
         Binary::Fmod => return at.same("Mod", &[("fmod", Int(1))]),
-        Binary::Mod if at.dtype(0).is_float() => {
-            let (a, b) = (at.input(0), at.input(1));
-            let quotient = at.emit("Div", &[&a, &b], &[]);
-            let whole = at.emit("Floor", &[&quotient], &[]);
-            let multiple = at.emit("Mul", &[&whole, &b], &[]);
-            return at.finish("Sub", &[&a, &multiple], &[]);
-        }
+        Binary::Mod if at.dtype(0).is_float() => return float_mod(at),
         Binary::Mod => "Mod",
         other => return Err(Fault::None(format!("ONNX has no operator for {other:?}"))),
     };
     at.same(op, &[])
+}
+
+/// ONNX has the remainder with the sign of the divisor for integers alone: the other remainder
+/// moves by the divisor where the signs differ.
+fn float_mod(at: &mut At<'_, '_>) -> Written {
+    let dtype = at.dtype(0);
+    let (a, b, zero) = (at.input(0), at.input(1), at.scalar(dtype, 0.0));
+    let rest = at.emit("Mod", &[&a, &b], &[("fmod", Int(1))]);
+    let below = at.emit("Less", &[&rest, &zero], &[]);
+    let negative = at.emit("Less", &[&b, &zero], &[]);
+    let differ = at.emit("Xor", &[&below, &negative], &[]);
+    let exact = at.emit("Equal", &[&rest, &zero], &[]);
+    let inexact = at.emit("Not", &[&exact], &[]);
+    let moves = at.emit("And", &[&differ, &inexact], &[]);
+    let moved = at.emit("Add", &[&rest, &b], &[]);
+    at.finish("Where", &[&moves, &moved, &rest], &[])
 }
 
 pub(crate) fn clip(at: &mut At<'_, '_>, op: &Clip) -> Written {

@@ -50,7 +50,7 @@ const MOST_FOLDED: usize = 4096;
 pub struct Model {
     /// The program; it shares its weights with the model's files.
     pub graph: Graph,
-    /// Version of ONNX's own operator set that the model uses.
+    /// Version of ONNX's own operator set that the model uses; 0 if it uses none.
     pub opset: i64,
     /// Name and version of the program that wrote the model; empty when it does not say.
     pub producer: String,
@@ -77,7 +77,7 @@ pub fn import(bytes: Storage, folder: Option<&Path>) -> Result<Model, ImportErro
         .map_err(|error| ImportError::Decode { len, why: error.to_string() })?;
     let proto = model.graph.as_ref().ok_or(ImportError::NoGraph { len })?;
     let opsets = opsets(&model)?;
-    let opset = opsets[""];
+    let opset = opsets.get("").copied().unwrap_or(0);
     let importer = Importer {
         model: &model,
         opsets,
@@ -118,13 +118,21 @@ fn opsets(model: &ModelProto) -> Result<BTreeMap<String, i64>, ImportError> {
         let domain = if entry.domain() == "ai.onnx" { "" } else { entry.domain() };
         opsets.insert(domain.to_owned(), entry.version());
     }
-    let domain = || "ai.onnx".to_owned();
-    let found = *opsets.get("").ok_or_else(|| ImportError::NoOpset { domain: domain() })?;
-    let (oldest, newest) = (OLDEST_OPSET, NEWEST_OPSET);
-    if !(oldest..=newest).contains(&found) {
-        return Err(ImportError::Opset { domain: domain(), found, oldest, newest });
+    if opsets.is_empty() {
+        return Err(no_opset(""));
     }
-    Ok(opsets)
+    let (oldest, newest) = (OLDEST_OPSET, NEWEST_OPSET);
+    match opsets.get("") {
+        Some(&found) if !(oldest..=newest).contains(&found) => {
+            Err(ImportError::Opset { domain: "ai.onnx".to_owned(), found, oldest, newest })
+        }
+        _ => Ok(opsets),
+    }
+}
+
+fn no_opset(domain: &str) -> ImportError {
+    let domain = if domain.is_empty() { "ai.onnx" } else { domain };
+    ImportError::NoOpset { domain: domain.to_owned() }
 }
 
 fn named(name: &str, t: Result<Tensor, TensorFault>) -> Result<Tensor, ImportError> {
@@ -227,7 +235,7 @@ impl<'m> Importer<'m> {
         let row = match table::find(domain, op) {
             Some(row) => match opset {
                 None => {
-                    return Err(ImportError::NoOpset { domain: domain.to_owned() });
+                    return Err(no_opset(domain));
                 }
                 Some(v) if v < row.oldest || v > row.newest => {
                     let (oldest, newest) = (row.oldest, row.newest);

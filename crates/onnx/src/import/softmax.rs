@@ -4,8 +4,8 @@ use super::at::{At, Fault, Imported, Step, malformed, unsupported};
 use bricolage_ir::{
     Real, ValueId,
     ops::{
-        ArgReduce, Attention, Binary, Concat, Expand, Iota, MatMul, OneHot, Pad, PadMode, Select,
-        Softmax, Unary,
+        ArgReduce, Attention, Binary, Concat, Expand, Iota, MatMul, OneHot, Pad, PadMode, Reduce,
+        ReduceKind, Select, Softmax, Unary,
     },
 };
 use bricolage_tensor::{DType, Dim, Shape, Tensor};
@@ -209,17 +209,27 @@ fn primitives(
             shown = x;
         }
     }
+    let mut bias = None;
     if let Some(mut m) = mask {
         if at.ty(m)?.dtype == DType::Bool {
             let (zero, hidden) = (at.scalar(dtype, 0.0), at.scalar(dtype, f64::NEG_INFINITY));
             m = at.add(Select, &[m, zero, hidden])?;
         }
         x = at.add(Binary::Add, &[x, m])?;
+        bias = Some(m);
     }
     if how.mode == 2 {
         shown = x;
     }
-    let weights = at.add(Softmax { axis: 3, log: false }, &[x])?;
+    let mut weights = at.add(Softmax { axis: 3, log: false }, &[x])?;
+    if let Some(m) = bias {
+        // A query that sees no key has no weights.
+        let axes = at.rank(m)?.checked_sub(1).into_iter().collect();
+        let best = at.add(Reduce { kind: ReduceKind::Max, axes, keep_dims: true }, &[m])?;
+        let (zero, hidden) = (at.scalar(dtype, 0.0), at.scalar(dtype, f64::NEG_INFINITY));
+        let blind = at.add(Binary::Equal, &[best, hidden])?;
+        weights = at.add(Select, &[blind, zero, weights])?;
+    }
     if how.mode == 3 {
         shown = weights;
     }
