@@ -2,22 +2,35 @@
 
 #[cfg(feature = "proto")]
 mod proto;
+mod test;
+mod tidy;
 
 use std::{path::PathBuf, process::ExitCode};
+
+const USAGE: &str = "\
+cargo xtask tidy             house rules: layers, file sizes, the map, loose ends
+cargo xtask test             everything: tidy, format, lints, docs, tests, conformance
+cargo xtask test --quick     the same without conformance and without a Python environment
+cargo run -p xtask --features proto -- proto [--check]
+                             generates the ONNX schema's code, or checks that it is current";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
+        ["tidy"] => tidy::run(&root),
+        ["test"] => test::run(&root, false),
+        ["test", "--quick"] => test::run(&root, true),
         #[cfg(feature = "proto")]
         ["proto"] => proto::generate(&root, false),
         #[cfg(feature = "proto")]
         ["proto", "--check"] => proto::generate(&root, true),
-        _ => Err(format!(
-            "usage: cargo xtask tidy | test | proto [--check]; root {}",
-            root.display()
-        )),
+        [] | ["help" | "--help"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => Err(format!("unknown arguments\n{USAGE}")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,123 @@
+//! The whole test command: makes what it needs and runs everything.
+
+use crate::tidy;
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+/// What the judges need from PyPI.
+const PACKAGES: &[&str] = &["onnx==1.23.2", "onnxruntime==1.32.0", "numpy"];
+
+const ENVIRONMENT: &str = "target/python";
+
+/// Runs every check; `quick` leaves out those that need a Python environment.
+pub(crate) fn run(root: &Path, quick: bool) -> Result<(), String> {
+    let started = Instant::now();
+    tidy::run(root)?;
+    let root = &root.canonicalize().map_err(|e| format!("{}: {e}", root.display()))?;
+    let judges = if quick { None } else { Some(Judges::make(root)?) };
+    let cargo = |arguments: &[&str]| Step {
+        root,
+        arguments: arguments.iter().map(OsString::from).collect(),
+        judges: judges.as_ref(),
+    };
+    cargo(&["fmt", "--all", "--check"]).run()?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]).run()?;
+    cargo(&["doc", "--workspace", "--no-deps", "--quiet"]).run()?;
+    cargo(&["test", "--workspace", "--release"]).run()?;
+    println!("all checks passed in {:.0} s", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// What independent judges are made of.
+struct Judges {
+    /// A Python environment with [`PACKAGES`].
+    environment: PathBuf,
+    python: PathBuf,
+    node_tests: PathBuf,
+}
+
+impl Judges {
+    fn make(root: &Path) -> Result<Judges, String> {
+        let python = environment(root)?;
+        let node_tests = node_tests(root, &python)?;
+        Ok(Judges { environment: root.join(ENVIRONMENT), python, node_tests })
+    }
+}
+
+/// One cargo command.
+struct Step<'a> {
+    root: &'a Path,
+    arguments: Vec<OsString>,
+    judges: Option<&'a Judges>,
+}
+
+impl Step<'_> {
+    fn run(&self) -> Result<(), String> {
+        let words: Vec<String> = self.arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        println!("cargo {}", words.join(" "));
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.args(&self.arguments).current_dir(self.root).env("RUSTDOCFLAGS", "-D warnings");
+        if let Some(judges) = self.judges {
+            command
+                .env("BRICOLAGE_TEST_PYTHON", &judges.python)
+                .env("BRICOLAGE_ONNXRUNTIME", &judges.environment)
+                .env("BRICOLAGE_NODE_TESTS", &judges.node_tests);
+        }
+        let status = command.status().map_err(|e| format!("cannot run cargo: {e}"))?;
+        if status.success() { Ok(()) } else { Err(format!("cargo {} failed ({status})", words.join(" "))) }
+    }
+}
+
+/// A virtual environment with the packages, made when it is missing or of other versions.
+fn environment(root: &Path) -> Result<PathBuf, String> {
+    let folder = root.join(ENVIRONMENT);
+    let python = folder.join("bin/python");
+    let stamp = folder.join("packages");
+    let wanted = PACKAGES.join("\n");
+    if python.is_file() && std::fs::read_to_string(&stamp).is_ok_and(|s| s == wanted) {
+        return Ok(python);
+    }
+    println!("making a Python environment in {}", folder.display());
+    let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder).status();
+    match made {
+        Ok(status) if status.success() => {}
+        Ok(status) => return Err(format!("python3 -m venv failed ({status}); the tests need python3 with venv")),
+        Err(e) => return Err(format!("the tests need python3 with venv: {e}")),
+    }
+    let status = Command::new(&python)
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+        .args(PACKAGES)
+        .status()
+        .map_err(|e| format!("cannot run pip: {e}"))?;
+    if !status.success() {
+        return Err(format!("pip could not install {} ({status})", PACKAGES.join(", ")));
+    }
+    std::fs::write(&stamp, wanted).map_err(|e| e.to_string())?;
+    Ok(python)
+}
+
+/// The node tests of the installed `onnx` package, written once for each version of it.
+fn node_tests(root: &Path, python: &Path) -> Result<PathBuf, String> {
+    let folder = root.join("target/node-tests");
+    let stamp = folder.join("packages");
+    let wanted = PACKAGES.join("\n");
+    if std::fs::read_to_string(&stamp).is_ok_and(|s| s == wanted) {
+        return Ok(folder);
+    }
+    println!("writing the node tests of ONNX to {}", folder.display());
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let status = Command::new(python)
+        .arg(root.join("crates/onnx/tests/write_node_tests.py"))
+        .arg(&folder)
+        .status()
+        .map_err(|e| format!("cannot run {}: {e}", python.display()))?;
+    if !status.success() {
+        return Err(format!("the node tests could not be written ({status})"));
+    }
+    std::fs::write(&stamp, wanted).map_err(|e| e.to_string())?;
+    Ok(folder)
+}
