@@ -221,9 +221,7 @@ impl Body for Row<'_> {
             if !max {
                 acc = S::div(acc, S::splat(count as f32));
             }
-            if output.kind == Kind::Blocked && lanes == LANES
-                || output.whole(block) && lanes == LANES
-            {
+            if lanes == LANES {
                 S::store(to, acc);
             } else {
                 S::store_part(to, acc, lanes);
