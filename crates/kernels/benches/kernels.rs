@@ -1,6 +1,6 @@
 //! Times every kernel family on one and two threads: best of interleaved rounds, with the rate as a
 //! share of the multiply-add peak measured in the same rounds. Arguments select rows by part of name.
-#![allow(unsafe_code, clippy::print_stdout, missing_docs)]
+#![allow(unsafe_code, clippy::print_stdout, missing_docs, unreachable_pub)]
 
 #[path = "../tests/suite/harness.rs"]
 mod harness;
@@ -61,7 +61,7 @@ impl Candidate {
         let constants: Vec<Operand<'_>> = self.constants.iter().map(Placed::operand).collect();
         let (len, format) = ([self.workspace.len as i64], Format::plain(DType::U8));
         let bytes = self.workspace.bytes();
-        let mut once = || {
+        let once = || {
             // SAFETY: the workspace outlives the run and nothing else uses it.
             let workspace = unsafe {
                 let start = bytes.as_ptr().cast_mut();

@@ -48,6 +48,8 @@ pub struct AttentionSpec {
 /// Queries and keys of a block.
 const QUERIES: usize = 32;
 const KEYS: usize = 256;
+/// Rows of a tile.
+const ROWS: usize = 6;
 /// Columns of a panel.
 const COLS: usize = 2 * LANES;
 
@@ -209,7 +211,7 @@ impl Head<'_> {
             let offsets = [0isize];
             args.offsets = offsets.as_ptr();
             (args.segments, args.run, args.w_step, args.flags) = (1, count, COLS, start);
-            let row_tiles = rows.div_ceil(self.of.tiles.max_rows());
+            let row_tiles = rows.div_ceil(ROWS);
             let split = Split::new(rows, row_tiles);
             for j in (0..width).step_by(COLS) {
                 args.w = v.add(j * keys + j0 * COLS);
@@ -246,7 +248,7 @@ impl Head<'_> {
         let offsets = [0isize];
         args.offsets = offsets.as_ptr();
         (args.segments, args.run, args.w_step) = (1, depth, COLS);
-        let row_tiles = rows.div_ceil(self.of.tiles.max_rows());
+        let row_tiles = rows.div_ceil(ROWS);
         let split = Split::new(rows, row_tiles);
         for j in (0..count).step_by(COLS) {
             args.w = k.add(j * depth);

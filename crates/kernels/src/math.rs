@@ -70,7 +70,7 @@ const LOG: [f32; 9] = [
 ];
 /// Polynomial of the Cephes library's `tanhf` below 0.625, highest power first.
 const TANH: [f32; 5] =
-    [-5.704_988_6e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1];
+    [-5.704_988_6e-3, 2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1];
 /// ln(2) in two parts; a multiple of the first by an exponent is exact.
 const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;

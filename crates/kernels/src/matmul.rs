@@ -109,7 +109,7 @@ enum Right {
     Constant,
     /// Packed by each run.
     Packed,
-    /// Read where it lies, but for a last panel that is not full.
+    /// Read where it lies, row by row: for few rows of A, each element is used too rarely to pack it.
     InPlace,
 }
 
@@ -132,7 +132,7 @@ pub struct MatMul {
     counts: [usize; 2],
     k_parts: usize,
     m_parts: usize,
-    /// Panels of one task.
+    /// Panels of one task, or 0 to share them among the threads.
     group: usize,
     pack_a: bool,
     constant_dims: Vec<i64>,
@@ -140,6 +140,8 @@ pub struct MatMul {
 
 /// Columns of a task at most: its part of the result then stays in the second-level cache.
 const COLUMNS_OF_A_TASK: usize = 768;
+/// Rows of A up to which a right factor that is not constant is read in place.
+const MOST_ROWS_IN_PLACE: usize = 8;
 /// Bytes of the right factor from which the next panel is asked for ahead of time.
 const AHEAD_BYTES: usize = 256 << 10;
 
@@ -169,7 +171,7 @@ impl MatMul {
         let cols = tiles.cols();
         let right = if spec.constant_b {
             Right::Constant
-        } else if !spec.transpose_b && m <= 12 && spec.alpha == 1.0 {
+        } else if !spec.transpose_b && m <= MOST_ROWS_IN_PLACE {
             Right::InPlace
         } else {
             Right::Packed
@@ -185,13 +187,7 @@ impl MatMul {
             block => block,
         };
         let m_parts = m.div_ceil(m_block.max(1)).max(1);
-        let panels = n.div_ceil(cols);
-        let batches: usize = batch.iter().product::<i64>() as usize;
-        let group = match knobs.n_block as usize {
-            // About eight tasks, so that two or four threads end together.
-            0 => (panels * m_parts * batches).div_ceil(8).min(COLUMNS_OF_A_TASK / cols),
-            block => block / cols,
-        };
+        let group = knobs.n_block as usize / cols;
         let pack_a = match knobs.pack_a {
             0 => m >= 16 && (m > 384 || (k * 4).is_multiple_of(4096)),
             choice => choice == 2,
@@ -212,7 +208,7 @@ impl MatMul {
             tag: format!("matmul{cols}"),
             epilogue: Epilogue::new(&spec.posts),
             k_parts: k.div_ceil(k_block.max(1)).max(1),
-            group: group.clamp(1, panels.max(1)),
+            group,
             constant_dims: Vec::new(),
             m_parts,
             spec,
@@ -260,10 +256,8 @@ impl MatMul {
     fn workspace(&self, threads: usize) -> (usize, usize, usize, usize, u64) {
         let mut parts = Parts::new();
         let b = parts.add(match self.right {
-            Right::Constant => 0,
             Right::Packed => self.counts[1] * self.packed_len(),
-            Right::InPlace if self.n.is_multiple_of(self.tiles.cols()) => 0,
-            Right::InPlace => self.counts[1] * self.tiles.cols() * self.k,
+            Right::Constant | Right::InPlace => 0,
         });
         let a = parts.add(if self.spec.transpose_a { self.counts[0] * self.m * self.k } else { 0 });
         let block = if self.pack_a {
@@ -389,12 +383,8 @@ struct Block<'a> {
     of: &'a MatMul,
     a: *const f32,
     a_row: usize,
-    /// Full panels, `b_panel` apart, each k `b_step` apart.
+    /// Packed panels.
     b: *const f32,
-    b_panel: usize,
-    b_step: usize,
-    /// The last panel, when it is packed apart from the others.
-    tail: *const f32,
     c: *mut f32,
     c_row: usize,
     r: *const f32,
@@ -420,7 +410,8 @@ impl Body for Block<'_> {
         let mut args = TileArgs::new();
         args.offsets = offsets.as_ptr();
         args.segments = 1;
-        let ahead = of.right != Right::InPlace && of.packed_len() * 4 >= AHEAD_BYTES;
+        args.w_step = cols;
+        let ahead = of.packed_len() * 4 >= AHEAD_BYTES;
         if !self.row_bias.is_null() {
             for i in i0..i1 {
                 let value = *self.row_bias.add(i);
@@ -449,22 +440,15 @@ impl Body for Block<'_> {
             let lines = if ahead { (count * cols / 16).div_ceil(row_tiles).min(48) } else { 0 };
             for j in j0..j1 {
                 let exist = (of.n - j * cols).min(cols);
-                if exist < cols && !self.tail.is_null() {
-                    args.w = self.tail.add(k0 * cols);
-                    args.w_step = cols;
-                } else {
-                    args.w = self.b.add(j * self.b_panel + k0 * self.b_step);
-                    args.w_step = self.b_step;
-                }
+                args.w = self.b.add((j * of.k + k0) * cols);
                 args.bias =
                     if self.bias.is_null() { std::ptr::null() } else { self.bias.add(j * cols) };
-                let next = if j + 1 < j1 {
-                    self.b.wrapping_add((j + 1) * self.b_panel + k0 * self.b_step)
-                } else if !phase.last {
-                    self.b.wrapping_add(j0 * self.b_panel + (k0 + count) * self.b_step)
-                } else {
-                    self.b.wrapping_add(j1 * self.b_panel)
+                let (panel, from) = match (j + 1 < j1, phase.last) {
+                    (true, _) => (j + 1, k0),
+                    (false, false) => (j0, k0 + count),
+                    (false, true) => (j1, 0),
                 };
+                let next = self.b.wrapping_add((panel * of.k + from) * cols);
                 let mut target = Target {
                     c: [std::ptr::null_mut(); MAX_ROWS],
                     r: [std::ptr::null(); MAX_ROWS],
@@ -482,14 +466,82 @@ impl Body for Block<'_> {
                     }
                     args.ahead = next.wrapping_add(t * lines * 16);
                     args.ahead_lines = lines;
-                    let tile = if args.w_step == cols {
-                        of.tiles.rows(rows)
-                    } else {
-                        of.tiles.rows_strided(rows)
-                    };
+                    let tile = of.tiles.rows(rows);
                     run_tile::<S>(tile, &mut args, rows, cols, &target, &of.epilogue, phase);
                 }
             }
+        }
+    }
+}
+
+/// All rows times columns `columns.0..columns.1`, as sums of rows of B.
+struct Sums<'a> {
+    of: &'a MatMul,
+    a: *const f32,
+    a_row: usize,
+    b: *const f32,
+    b_row: usize,
+    c: *mut f32,
+    c_row: usize,
+    r: *const f32,
+    r_row: usize,
+    bias: *const f32,
+    row_bias: *const f32,
+    columns: (usize, usize),
+}
+
+impl Body for Sums<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let of = self.of;
+        let (j0, j1) = self.columns;
+        let n = j1 - j0;
+        for i in 0..of.m {
+            let c = self.c.add(i * self.c_row + j0);
+            let start = if self.row_bias.is_null() { 0.0 } else { *self.row_bias.add(i) };
+            for j in 0..n {
+                let bias = if self.bias.is_null() { 0.0 } else { *self.bias.add(j0 + j) };
+                *c.add(j) = start + bias;
+            }
+        }
+        let mut k = 0;
+        while k < of.k {
+            let count = (of.k - k).min(4);
+            let b = self.b.add(k * self.b_row + j0);
+            for i in 0..of.m {
+                let c = self.c.add(i * self.c_row + j0);
+                let mut a = [S::zero(); 4];
+                for (q, a) in a.iter_mut().enumerate().take(count) {
+                    let value = *self.a.add(i * self.a_row + k + q);
+                    *a = S::splat(of.spec.alpha * value);
+                }
+                let mut j = 0;
+                while count == 4 && j + LANES <= n {
+                    let mut sum = S::load(c.add(j));
+                    for q in 0..4 {
+                        sum = S::fma(a[q], S::load(b.add(q * self.b_row + j)), sum);
+                    }
+                    S::store(c.add(j), sum);
+                    j += LANES;
+                }
+                while j < n {
+                    let lanes = (n - j).min(LANES);
+                    let mut sum = S::load_part(c.add(j), lanes);
+                    for (q, a) in a.iter().enumerate().take(count) {
+                        let b = S::load_part(b.add(q * self.b_row + j), lanes);
+                        sum = S::fma(*a, b, sum);
+                    }
+                    S::store_part(c.add(j), sum, lanes);
+                    j += lanes;
+                }
+            }
+            k += count;
+        }
+        for i in 0..of.m {
+            let r = self.r.wrapping_add(i * self.r_row + j0);
+            of.epilogue.apply::<S>(self.c.add(i * self.c_row + j0), r, n);
         }
     }
 }
@@ -502,7 +554,10 @@ impl Kernel for MatMul {
     fn needs(&self, _: &Dims<'_>, threads: usize) -> Needs {
         let residual = if self.spec.constant_b { 1 } else { 2 };
         // With several parts of k the partial sums would overwrite the residual before it is read.
-        let in_place = self.epilogue.adds() && self.k_parts == 1 && !self.spec.row_bias;
+        let in_place = self.epilogue.adds()
+            && self.k_parts == 1
+            && !self.spec.row_bias
+            && self.right != Right::InPlace;
         Needs {
             workspace: self.workspace(threads).4,
             foreign: Some(0),
@@ -574,7 +629,17 @@ impl Kernel for MatMul {
             let r = if residual { run.inputs[wanted.len() - 1].as_ptr() } else { std::ptr::null() };
             let r_strides = if residual { run.inputs[wanted.len() - 1].strides } else { c.strides };
             let (panels, batches) = (self.panels(), self.batch.iter().product::<i64>() as usize);
-            let groups = panels.div_ceil(self.group);
+            let most = match (self.group, run.pool.threads()) {
+                // As wide as the cache allows, so that A is read seldom.
+                (0, 1) => COLUMNS_OF_A_TASK / self.tiles.cols(),
+                // Four tasks a thread, so that the threads end together.
+                (0, n) => (panels * self.m_parts * batches)
+                    .div_ceil(4 * n)
+                    .min(COLUMNS_OF_A_TASK / self.tiles.cols()),
+                (group, _) => group,
+            };
+            let group_size = most.clamp(1, panels);
+            let groups = panels.div_ceil(group_size);
             let rank = self.batch.len();
             let (a_ptr, packed) = (Shared::new(a_ptr.cast_mut()), Shared::new(packed.cast_mut()));
             let (bias, row_bias) =
@@ -596,33 +661,50 @@ impl Kernel for MatMul {
                     matrix(&self.batch, &self.spec.a_batch, a_strides, batch)
                 };
                 let b_number = number(&self.batch, &self.spec.b_batch, batch);
-                let (b, b_panel, b_step, tail) = if self.right == Right::InPlace {
-                    let at = matrix(&self.batch, &self.spec.b_batch, b_strides, batch);
-                    let tail = packed.get().wrapping_add(b_number * cols * self.k);
-                    (in_place.0.get().wrapping_add(at), cols, in_place.1, tail as *const f32)
-                } else {
-                    let b = packed.get().wrapping_add(b_number * self.packed_len());
-                    (b, cols * self.k, cols, std::ptr::null())
-                };
                 let c_at = matrix(&self.batch, &self.batch, c_strides, batch);
                 let r_at = matrix(&self.batch, &self.batch, r_strides, batch);
+                let panels = (group * group_size, ((group + 1) * group_size).min(panels));
+                let a = a_ptr.get().wrapping_add(a_at) as *const f32;
+                let c = c_ptr.get().cast::<f32>().wrapping_add(c_at);
+                let r = r_ptr.get().cast::<f32>().wrapping_add(r_at) as *const f32;
+                let (c_row, r_row) = (c_strides[rank] as usize, r_strides[rank] as usize);
+                let (bias, row_bias) = (bias.get() as *const f32, row_bias.get() as *const f32);
+                if self.right == Right::InPlace {
+                    let at = matrix(&self.batch, &self.spec.b_batch, b_strides, batch);
+                    let b = in_place.0.get().wrapping_add(at) as *const f32;
+                    let columns = (panels.0 * cols, (panels.1 * cols).min(self.n));
+                    let (of, b_row) = (self, in_place.1);
+                    let sums = Sums {
+                        of,
+                        a,
+                        a_row,
+                        b,
+                        b_row,
+                        c,
+                        c_row,
+                        r,
+                        r_row,
+                        bias,
+                        row_bias,
+                        columns,
+                    };
+                    return self.isa.enter(sums);
+                }
                 let (i0, rows) = part(self.m, self.m_parts, rows);
+                let b = packed.get().wrapping_add(b_number * self.packed_len()) as *const f32;
                 self.isa.enter(Block {
                     of: self,
-                    a: a_ptr.get().wrapping_add(a_at),
+                    a,
                     a_row,
                     b,
-                    b_panel,
-                    b_step,
-                    tail,
-                    c: c_ptr.get().cast::<f32>().wrapping_add(c_at),
-                    c_row: c_strides[rank] as usize,
-                    r: r_ptr.get().cast::<f32>().wrapping_add(r_at),
-                    r_row: r_strides[rank] as usize,
-                    bias: bias.get(),
-                    row_bias: row_bias.get(),
+                    c,
+                    c_row,
+                    r,
+                    r_row,
+                    bias,
+                    row_bias,
                     rows: (i0, i0 + rows),
-                    panels: (group * self.group, ((group + 1) * self.group).min(panels)),
+                    panels,
                     block: if self.pack_a {
                         workspace.get().wrapping_add(ws_block + thread * block)
                     } else {
@@ -664,18 +746,17 @@ impl MatMul {
         });
     }
 
-    /// Packs all of B, or its last panels only.
+    /// Packs all of B, unless it is read in place.
     unsafe fn pack_b(&self, run: &Run<'_>, b: *const f32, row: usize, to: Shared<f32>) {
         let cols = self.tiles.cols();
-        let (first, panels) = match self.right {
-            Right::Packed => (0, self.panels()),
-            _ if self.n.is_multiple_of(cols) => return,
-            _ => (self.panels() - 1, 1),
-        };
+        if self.right != Right::Packed {
+            return;
+        }
+        let panels = self.panels();
         let b = Shared::new(b.cast_mut());
         let strides = run.inputs[1].strides;
         let work = self.counts[1] * panels * cols * self.k;
-        if !self.spec.transpose_b && self.right == Right::Packed {
+        if !self.spec.transpose_b {
             // Whole rows at a time: columns of a panel are too short to be read well.
             const BAND: usize = 16;
             let bands = self.k.div_ceil(BAND);
@@ -703,15 +784,14 @@ impl MatMul {
             return;
         }
         spread(run.pool, work, self.counts[1] * panels, &|task, _| {
-            let (matrix_number, panel) = (task / panels, first + task % panels);
+            let (matrix_number, panel) = (task / panels, task % panels);
             let at = matrix(&self.spec.b_batch, &self.spec.b_batch, strides, matrix_number);
-            let step = if self.spec.transpose_b { row } else { 1 };
             // SAFETY: each task reads columns that exist and writes one packed panel.
             unsafe {
                 self.isa.enter(PackPanel {
-                    b: b.get().wrapping_add(at + panel * cols * step),
+                    b: b.get().wrapping_add(at + panel * cols * row),
                     row,
-                    transposed: self.spec.transpose_b,
+                    transposed: true,
                     k: self.k,
                     cols,
                     exist: (self.n - panel * cols).min(cols),

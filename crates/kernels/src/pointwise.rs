@@ -430,7 +430,7 @@ impl Blocks<'_> {
             }
             let to = start.cast::<f32>().add(at);
             if stride == 1 {
-                if to as *const f32 != values {
+                if !std::ptr::eq(to, values) {
                     std::ptr::copy_nonoverlapping(values, to, count);
                 }
                 continue;

@@ -86,6 +86,8 @@ pub struct Pooling {
     output: Vec<i64>,
     y: Axis,
     x: Axis,
+    /// Of each output column: the first input column of its window, and how many there are.
+    columns: Vec<(usize, usize)>,
 }
 
 impl PoolSpec {
@@ -154,7 +156,8 @@ impl Pooling {
         }
         let op = if spec.op == PoolOp::Max { "max" } else { "average" };
         let name = format!("{}-f32-pool-{op}", isa.name());
-        Ok(Pooling { output: spec.output_dims()?, spec, isa, name, y, x })
+        let columns = (0..x.output).map(|o| x.window(o)).collect();
+        Ok(Pooling { output: spec.output_dims()?, spec, isa, name, y, x, columns })
     }
 }
 
@@ -191,7 +194,7 @@ impl Body for Row<'_> {
             return self.plain::<S>(iy, rows);
         }
         for x in 0..of.x.output {
-            let (ix, columns) = of.x.window(x);
+            let (ix, columns) = of.columns[x];
             let start = input.at(n, iy as isize, ix as isize).wrapping_add(block * input.sb);
             let (row, pixel) = (of.y.dilation * input.sh, of.x.dilation * input.sw);
             let count = match of.spec.op {
@@ -218,9 +221,7 @@ impl Body for Row<'_> {
             if !max {
                 acc = S::div(acc, S::splat(count as f32));
             }
-            if output.kind == Kind::Blocked && lanes == LANES
-                || output.whole(block) && lanes == LANES
-            {
+            if lanes == LANES {
                 S::store(to, acc);
             } else {
                 S::store_part(to, acc, lanes);
@@ -264,7 +265,7 @@ impl Row<'_> {
             }
             let to = output.at(n, y as isize, 0).wrapping_add(block * output.sb + c * output.sc);
             for x in 0..of.x.output {
-                let (ix, columns) = of.x.window(x);
+                let (ix, columns) = of.columns[x];
                 let mut acc = start;
                 for q in 0..columns {
                     let v = *line.add(ix + q * of.x.dilation);

@@ -268,8 +268,6 @@ pub(crate) struct Tiles {
     packed: [TileFn; MAX_ROWS],
     /// Asks for weights 2 KiB ahead.
     ahead: [TileFn; MAX_ROWS],
-    /// Right factors that lie in rows.
-    strided: [TileFn; MAX_ROWS],
     /// Runs of eight elements.
     eights: [TileFn; MAX_ROWS],
     /// Vectors of columns.
@@ -302,7 +300,6 @@ impl Tiles {
             return Tiles {
                 packed: strided,
                 ahead: strided,
-                strided,
                 eights: strided,
                 vectors: vectors.clamp(1, 4),
             };
@@ -323,7 +320,7 @@ impl Tiles {
             2 => tall!(one, 2, 512, true, 0, 2 3 4 5 6),
             _ => packed,
         };
-        Tiles { packed, ahead, strided, eights, vectors: vectors.clamp(1, 4) }
+        Tiles { packed, ahead, eights, vectors: vectors.clamp(1, 4) }
     }
 
     /// Most rows that keep sums and operands in sixteen registers.
@@ -349,11 +346,6 @@ impl Tiles {
     /// As [`Tiles::rows`], for runs of eight elements.
     pub(crate) fn rows_eights(&self, rows: usize) -> TileFn {
         self.eights[rows - 1]
-    }
-
-    /// As [`Tiles::rows`], for a right factor that lies in rows `w_step` apart.
-    pub(crate) fn rows_strided(&self, rows: usize) -> TileFn {
-        self.strided[rows - 1]
     }
 }
 

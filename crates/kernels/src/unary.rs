@@ -349,7 +349,7 @@ impl MapUnary {
             Unary::Softsign => simple!(self, x => S::div(x, S::add(one, math::abs::<S>(x)))),
             Unary::Gelu => chains!(self, gelu),
             Unary::GeluTanh => {
-                let (a, b) = (S::splat(1.595_769_1), S::splat(1.595_769_1 * 0.044_715));
+                let (a, b) = (S::splat(1.595_769), S::splat(1.595_769 * 0.044_715));
                 chains!(self, x => S::mul(x, S::fma(S::mul(x, x), b, a)), sigmoid,
                     (x, y) => S::mul(x, y))
             },

@@ -70,34 +70,6 @@ fn matmuls(rows: &mut Vec<Row>) {
             outputs: vec![(vec![128, 3072], F32)],
         });
     }
-    for v in [2u8, 3] {
-        for (m, k, n) in [
-            (96, 96, 96),
-            (192, 192, 192),
-            (64, 256, 48),
-            (128, 256, 48),
-            (128, 256, 96),
-            (120, 768, 48),
-        ] {
-            let spec = MatMulSpec {
-                knobs: bricolage_kernels::MatMulKnobs {
-                    k_block: 256,
-                    n_block: 768,
-                    vectors: v,
-                    ..Default::default()
-                },
-                ..MatMulSpec::new(m, k, n)
-            };
-            rows.push(Row {
-                name: format!("knob {m}x{k}x{n} v{v}"),
-                flops: 2.0 * (m * k * n) as f64,
-                spec: Spec::MatMul(spec),
-                inputs: vec![(vec![m, k], F32)],
-                raw: vec![vec![k, n]],
-                outputs: vec![(vec![m, n], F32)],
-            });
-        }
-    }
     let spec = MatMulSpec {
         a_batch: vec![12],
         b_batch: vec![12],

@@ -59,7 +59,9 @@ impl Gather {
                 spec.axis, spec.data
             ));
         }
-        if !matches!(spec.index_dtype, DType::I64 | DType::I32) || spec.dtype.bits() % 8 != 0 {
+        if !matches!(spec.index_dtype, DType::I64 | DType::I32)
+            || !spec.dtype.bits().is_multiple_of(8)
+        {
             return fail(format!("needs i64 or i32 as indices, found {}", spec.index_dtype));
         }
         let product = |d: &[i64]| d.iter().product::<i64>() as usize;

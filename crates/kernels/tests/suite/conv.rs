@@ -62,7 +62,7 @@ fn check(spec: ConvSpec, seed: u64) {
         // Inputs and weights are below 1/2. About 20 roundings in the transforms join those of the sum.
         let most = spec.input[1] as f64 * 0.25 * growth(tile);
         for sum in &mut sums {
-            sum.size = most * (spec.input[1] + 24) as f64 / (terms + 2) as f64 + sum.size;
+            sum.size += most * (spec.input[1] + 24) as f64 / (terms + 2) as f64;
         }
     }
     let values = residual.elements::<f32>();
