@@ -5,7 +5,7 @@ use bricolage_ir::{Graph, NodeId};
 use bricolage_runtime::{Kernel, Rebuild, Recipe};
 use bricolage_tensor::{Format, Tensor};
 use serde::Serialize;
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 /// What sort of provider a backend is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -39,6 +39,10 @@ pub struct BackendStatus {
 pub trait Peer: Send {
     /// Runs on named inputs and returns all outputs by name, in the model's order.
     fn run(&mut self, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>, String>;
+
+    /// The time of `iterations` runs on named inputs, without what `run` does around the runtime:
+    /// naming inputs and copying outputs.
+    fn sample(&mut self, inputs: &[(String, Tensor)], iterations: u32) -> Result<Duration, String>;
 }
 
 /// A provider of kernels.
