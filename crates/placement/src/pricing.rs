@@ -62,9 +62,11 @@ pub struct Effort {
 /// The limits of a measurement inside placement: short, for there are many.
 fn protocol(seed: u64) -> Protocol {
     Protocol {
-        warmup: Duration::from_millis(8),
-        max_samples: 31,
-        limit: Duration::from_millis(600),
+        warmup: Duration::from_millis(4),
+        min_samples: 7,
+        max_samples: 25,
+        precision: 0.015,
+        limit: Duration::from_millis(400),
         seed,
         ..Protocol::default()
     }

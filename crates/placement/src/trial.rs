@@ -19,9 +19,9 @@ const PATTERN: u8 = 0xA5;
 /// Constants smaller than this are warm in a cache anyway and are not rotated.
 const ROTATE_FROM: u64 = 1 << 20;
 /// Bytes of rotated constants, at most.
-const ROTATE_BYTES: u64 = 96 << 20;
+const ROTATE_BYTES: u64 = 64 << 20;
 /// Copies of the constants, at most.
-const ROTATE_COPIES: u64 = 16;
+const ROTATE_COPIES: u64 = 6;
 
 /// One kernel as a plan without inputs and outputs: everything lies in the arena.
 #[derive(Clone, Debug)]

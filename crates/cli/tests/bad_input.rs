@@ -1,0 +1,165 @@
+//! Bad input gives a clear error, the right exit code and nothing half-written; never a panic.
+#![allow(clippy::unwrap_used)] // a test may panic
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("bricolage-cli-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_bricolage"))
+            .args(arguments)
+            .current_dir(&self.0)
+            .env("BRICOLAGE_CACHE_DIR", self.0.join("cache"))
+            .env_remove("VIRTUAL_ENV")
+            .env_remove("BRICOLAGE_ONNXRUNTIME")
+            .output()
+            .unwrap()
+    }
+
+    /// Fails with `code`, says `words`, and leaves `absent` unwritten.
+    fn fails(&self, arguments: &[&str], code: i32, words: &[&str], absent: &[&str]) {
+        let output = self.run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        for word in words {
+            assert!(said.contains(word), "{arguments:?} says\n{said}\nwithout `{word}`");
+        }
+        assert!(!said.contains("panicked"), "{said}");
+        for name in absent {
+            assert!(!self.0.join(name).exists(), "{name} was written");
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A small model: mobilenet would do, and takes longer to make than the tests take.
+fn model(folder: &Path) {
+    use bricolage_ir::{Graph, ops, origin};
+    use bricolage_tensor::{DType, Dim, Tensor, TensorType};
+    let mut g = Graph::new("small");
+    let shape = [Dim::symbol("n"), Dim::from(4)].into_iter().collect();
+    let x = g.input("x", TensorType { dtype: DType::F32, shape });
+    let w = g.constant("w", Tensor::generate(DType::F32, &[4, 3], |i| i as f64));
+    let product = ops::MatMul { transpose_lhs: false, transpose_rhs: false };
+    let y = g.add1(product, &[x, w], origin("fc")).unwrap();
+    g.outputs = vec![y];
+    fs::write(folder.join("small.onnx"), bricolage_onnx::export(&g).unwrap()).unwrap();
+}
+
+#[test]
+fn files_that_are_no_models() {
+    let f = Folder::new("files");
+    model(&f.0);
+    let whole = fs::read(f.0.join("small.onnx")).unwrap();
+    fs::write(f.0.join("cut.onnx"), &whole[..whole.len() / 2]).unwrap();
+    fs::write(f.0.join("empty.onnx"), b"").unwrap();
+    let noise: Vec<u8> = (0..4096u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    fs::write(f.0.join("noise.onnx"), noise).unwrap();
+    for verb in ["inspect", "run"] {
+        for file in ["cut.onnx", "empty.onnx", "noise.onnx"] {
+            f.fails(&[verb, file], 2, &["error[onnx::"], &[]);
+        }
+        f.fails(&[verb, "absent.onnx"], 2, &["absent.onnx", "no such file"], &[]);
+    }
+    f.fails(&["optimize", "cut.onnx", "-o", "out.bricolage"], 2, &["error[onnx::"], &["out.bricolage"]);
+}
+
+#[test]
+fn inputs_that_do_not_fit() {
+    let f = Folder::new("inputs");
+    model(&f.0);
+    let npz = |name: &str, tensors: &[(String, bricolage_tensor::Tensor)]| {
+        bricolage::npz::write(&f.0.join(name), tensors).unwrap();
+    };
+    let floats = |dims: &[i64]| bricolage_tensor::Tensor::generate(bricolage_tensor::DType::F32, dims, |i| i as f64);
+    npz("good.npz", &[("x".into(), floats(&[2, 4]))]);
+    npz("name.npz", &[("z".into(), floats(&[2, 4]))]);
+    npz("rank.npz", &[("x".into(), floats(&[8]))]);
+    npz("dim.npz", &[("x".into(), floats(&[2, 5]))]);
+    npz("type.npz", &[("x".into(), bricolage_tensor::Tensor::of(&[2, 4], &[0i64; 8]))]);
+    npz("more.npz", &[("x".into(), floats(&[2, 4])), ("z".into(), floats(&[1]))]);
+    fs::write(f.0.join("text.npz"), "this is text").unwrap();
+    let good = f.run(&["run", "small.onnx", "--input", "good.npz", "--output", "y.npz"]);
+    assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stderr));
+    assert_eq!(bricolage::npz::read(&f.0.join("y.npz")).unwrap()[0].1.dims(), [2, 3]);
+    let cases: &[(&str, &[&str])] = &[
+        ("name.npz", &["input `x` is missing"]),
+        ("rank.npz", &["`x`", "found f32[8]"]),
+        ("dim.npz", &["`x`", "found f32[2, 5]"]),
+        ("type.npz", &["`x`", "found i64[2, 4]"]),
+        ("more.npz", &["no input `z`"]),
+        ("text.npz", &["text.npz"]),
+        ("absent.npz", &["absent.npz"]),
+    ];
+    for (file, words) in cases {
+        f.fails(&["run", "small.onnx", "--input", file, "--output", "z.npz"], 2, words, &["z.npz"]);
+    }
+    f.fails(&["run", "small.onnx"], 2, &["--shape"], &[]);
+    f.fails(&["run", "small.onnx", "--input", "good.npz", "--output", "y.npz"], 2, &["--overwrite"], &[]);
+    f.fails(&["inspect", "small.onnx", "--shape", "q:1x2"], 2, &["no input `q`"], &[]);
+    f.fails(&["inspect", "small.onnx", "--shape", "x:1"], 2, &["`x`"], &[]);
+}
+
+#[test]
+fn outputs_that_cannot_be_written_and_backends_that_are_absent() {
+    let f = Folder::new("outputs");
+    model(&f.0);
+    f.fails(&["optimize", "small.onnx", "-o", "no/such/folder/x.bricolage", "--shape", "x:1x4"], 2, &["cannot write"], &["no"]);
+    f.fails(
+        &["optimize", "small.onnx", "-o", "x.bricolage", "--backend", "onnxruntime", "--shape", "x:1x4"],
+        2,
+        &["onnxruntime"],
+        &["x.bricolage"],
+    );
+    f.fails(&["optimize", "small.onnx", "-o", "x.bricolage", "--backend", "nonsense"], 2, &["nonsense"], &["x.bricolage"]);
+    f.fails(&["optimize", "small.onnx", "-o", "x.bricolage"], 2, &["--shape"], &["x.bricolage"]);
+    f.fails(&["explain", "small.onnx"], 2, &["small.onnx"], &[]);
+    f.fails(&["zoo", "alexnet"], 2, &["alexnet", "resnet18"], &[]);
+    f.fails(&["zoo", "resnet18", "-o", "no/such/folder/x.onnx"], 2, &["no/such/folder"], &["no"]);
+    f.fails(&["run", "small.onnx@nonsense", "--shape", "x:1x4"], 2, &["nonsense"], &[]);
+}
+
+#[test]
+fn verbs_report_json() {
+    let f = Folder::new("json");
+    model(&f.0);
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let output = f.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let inspected = json(&["inspect", "small.onnx", "--format", "json"]);
+    assert_eq!(inspected["schema_version"], 1);
+    assert_eq!(inspected["inspection"]["parameters"], 12);
+    assert_eq!(inspected["inspection"]["symbols"][0], "n");
+    let optimised = json(&[
+        "optimize", "small.onnx", "-o", "s.bricolage", "--shape", "x:2x4", "--threads", "1", "--format", "json",
+    ]);
+    assert_eq!(optimised["schema_version"], 1);
+    assert!(optimised["contenders"].as_array().unwrap().iter().any(|c| c["chosen"] == true));
+    assert_eq!(json(&["explain", "s.bricolage", "--format", "json"])["schema_version"], 1);
+    let run = json(&["run", "s.bricolage", "--format", "json"]);
+    assert_eq!(run["outputs"][0]["dims"], serde_json::json!([2, 3]));
+    let compared = json(&["compare", "small.onnx@reference", "s.bricolage", "--shape", "x:2x4", "--format", "json"]);
+    assert_eq!(compared["matches"], true);
+    let bench = json(&["bench", "s.bricolage", "--iterations", "5", "--threads", "1", "--format", "json"]);
+    assert_eq!(bench["targets"][0]["runs"], 5);
+    assert!(bench["targets"][0]["median_ns"].as_f64().unwrap() > 0.0);
+}
