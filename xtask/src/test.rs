@@ -57,7 +57,8 @@ struct Step<'a> {
 
 impl Step<'_> {
     fn run(&self) -> Result<(), String> {
-        let words: Vec<String> = self.arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        let words: Vec<String> =
+            self.arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
         println!("cargo {}", words.join(" "));
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(&self.arguments).current_dir(self.root).env("RUSTDOCFLAGS", "-D warnings");
@@ -68,7 +69,11 @@ impl Step<'_> {
                 .env("BRICOLAGE_NODE_TESTS", &judges.node_tests);
         }
         let status = command.status().map_err(|e| format!("cannot run cargo: {e}"))?;
-        if status.success() { Ok(()) } else { Err(format!("cargo {} failed ({status})", words.join(" "))) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("cargo {} failed ({status})", words.join(" ")))
+        }
     }
 }
 
@@ -85,7 +90,11 @@ fn environment(root: &Path) -> Result<PathBuf, String> {
     let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder).status();
     match made {
         Ok(status) if status.success() => {}
-        Ok(status) => return Err(format!("python3 -m venv failed ({status}); the tests need python3 with venv")),
+        Ok(status) => {
+            return Err(format!(
+                "python3 -m venv failed ({status}); the tests need python3 with venv"
+            ));
+        }
         Err(e) => return Err(format!("the tests need python3 with venv: {e}")),
     }
     let status = Command::new(&python)

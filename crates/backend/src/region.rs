@@ -8,7 +8,8 @@ use std::collections::HashSet;
 pub struct Region {
     /// In topological order; the last is the exit, the only node that is read from outside.
     pub nodes: Vec<NodeId>,
-    /// Values read but not computed inside, constants excluded, in the order of first use.
+    /// Values read but not computed inside, constants excluded: in the order of first use, or in
+    /// that of a kernel's operands, where a value may come more than once.
     pub inputs: Vec<ValueId>,
     /// Constants read inside, in the order of first use.
     pub constants: Vec<ValueId>,

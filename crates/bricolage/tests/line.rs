@@ -2,10 +2,13 @@
 //! damaged.
 #![allow(clippy::unwrap_used)] // a test may panic
 
-use bricolage::{Cx, Goal, Progress, artefact, check, compile_unmeasured, emit, optimize, place_unmeasured, pool, rewrite};
+use bricolage::{
+    Cx, Goal, Progress, artefact, check, compile_unmeasured, emit, optimize, place_unmeasured,
+    pool, rewrite,
+};
 use bricolage_backend::{Policy, Registry};
 use bricolage_backends::{Native, Reference};
-use bricolage_ir::{Error, Graph, Tolerance, evaluate, evaluate_noisy, origin, ops};
+use bricolage_ir::{Error, Graph, Tolerance, evaluate, evaluate_noisy, ops, origin};
 use bricolage_measure::{Database, Machine};
 use bricolage_runtime::{Action, Cancel, Place, Session};
 use bricolage_tensor::{DType, Datum, Rng, Tensor, TensorType};
@@ -81,7 +84,11 @@ fn a_run_touches_the_arena_and_nothing_else_matters() {
     let first = session.run(&inputs(1)).unwrap();
     for pattern in [0x00, 0xFF, 0xA5] {
         session.arena_mut().bytes_mut().fill(pattern);
-        assert_eq!(session.run(&inputs(1)).unwrap(), first, "what the arena held before changes nothing");
+        assert_eq!(
+            session.run(&inputs(1)).unwrap(),
+            first,
+            "what the arena held before changes nothing"
+        );
     }
     assert_eq!(session.arena().len() as u64, plan.arena);
 }
@@ -91,7 +98,8 @@ fn the_judge_sees_every_kind_of_damage() {
     let rewritten = rewrite(network(2)).unwrap();
     let placed = place_unmeasured(&registry(), &rewritten.graph, &goal()).unwrap();
     let emitted = emit(&rewritten.graph, &placed, &registry(), &goal().setting()).unwrap();
-    let judge = |plan: &bricolage_runtime::Plan| check(&rewritten.graph, &placed, plan, &emitted.kernels);
+    let judge =
+        |plan: &bricolage_runtime::Plan| check(&rewritten.graph, &placed, plan, &emitted.kernels);
     judge(&emitted.plan).unwrap();
     let mut seen = 0;
     // Every buffer in the arena, moved onto every other: whatever the judge lets pass must still
@@ -128,13 +136,18 @@ fn the_judge_sees_every_kind_of_damage() {
             run.workspace_len -= 1;
         }
     }
-    assert!(small == emitted.plan || judge(&small).is_err(), "a workspace that is too small is seen");
+    assert!(
+        small == emitted.plan || judge(&small).is_err(),
+        "a workspace that is too small is seen"
+    );
 }
 
 fn assert_right_plan(graph: &Graph, plan: &bricolage_runtime::Plan, emitted: &bricolage::Emitted) {
-    let Ok(program) =
-        bricolage_runtime::Program::new(plan.clone(), emitted.kernels.clone(), emitted.weights.to_storage())
-    else {
+    let Ok(program) = bricolage_runtime::Program::new(
+        plan.clone(),
+        emitted.kernels.clone(),
+        emitted.weights.to_storage(),
+    ) else {
         return;
     };
     let mut session = Session::open(Arc::new(program), pool(1).unwrap()).unwrap();
@@ -188,7 +201,11 @@ fn an_artefact_runs_and_the_second_search_measures_nothing() {
     let mut session = Session::open(loaded.program.clone(), pool(1).unwrap()).unwrap();
     assert_right(&network(5), &inputs(4), &session.run(&inputs(4)).unwrap());
     let arena = first.memory.arena_bytes;
-    assert!(arena as f64 <= 1.10 * first.memory.live_peak_bytes as f64, "{arena} against {}", first.memory.live_peak_bytes);
+    assert!(
+        arena as f64 <= 1.10 * first.memory.live_peak_bytes as f64,
+        "{arena} against {}",
+        first.memory.live_peak_bytes
+    );
 
     // Every file, one byte changed in the middle: never taken for whole.
     for name in ["plan", "weights.bin", "selftest.npz", "manifest.json"] {

@@ -11,7 +11,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("bricolage-cli-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("bricolage-cli-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Folder(path)
@@ -70,7 +71,8 @@ fn files_that_are_no_models() {
     let whole = fs::read(f.0.join("small.onnx")).unwrap();
     fs::write(f.0.join("cut.onnx"), &whole[..whole.len() / 2]).unwrap();
     fs::write(f.0.join("empty.onnx"), b"").unwrap();
-    let noise: Vec<u8> = (0..4096u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let noise: Vec<u8> =
+        (0..4096u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     fs::write(f.0.join("noise.onnx"), noise).unwrap();
     for verb in ["inspect", "run"] {
         for file in ["cut.onnx", "empty.onnx", "noise.onnx"] {
@@ -78,7 +80,12 @@ fn files_that_are_no_models() {
         }
         f.fails(&[verb, "absent.onnx"], 2, &["absent.onnx", "no such file"], &[]);
     }
-    f.fails(&["optimize", "cut.onnx", "-o", "out.bricolage"], 2, &["error[onnx::"], &["out.bricolage"]);
+    f.fails(
+        &["optimize", "cut.onnx", "-o", "out.bricolage"],
+        2,
+        &["error[onnx::"],
+        &["out.bricolage"],
+    );
 }
 
 #[test]
@@ -88,7 +95,9 @@ fn inputs_that_do_not_fit() {
     let npz = |name: &str, tensors: &[(String, bricolage_tensor::Tensor)]| {
         bricolage::npz::write(&f.0.join(name), tensors).unwrap();
     };
-    let floats = |dims: &[i64]| bricolage_tensor::Tensor::generate(bricolage_tensor::DType::F32, dims, |i| i as f64);
+    let floats = |dims: &[i64]| {
+        bricolage_tensor::Tensor::generate(bricolage_tensor::DType::F32, dims, |i| i as f64)
+    };
     npz("good.npz", &[("x".into(), floats(&[2, 4]))]);
     npz("name.npz", &[("z".into(), floats(&[2, 4]))]);
     npz("rank.npz", &[("x".into(), floats(&[8]))]);
@@ -112,7 +121,12 @@ fn inputs_that_do_not_fit() {
         f.fails(&["run", "small.onnx", "--input", file, "--output", "z.npz"], 2, words, &["z.npz"]);
     }
     f.fails(&["run", "small.onnx"], 2, &["--shape"], &[]);
-    f.fails(&["run", "small.onnx", "--input", "good.npz", "--output", "y.npz"], 2, &["--overwrite"], &[]);
+    f.fails(
+        &["run", "small.onnx", "--input", "good.npz", "--output", "y.npz"],
+        2,
+        &["--overwrite"],
+        &[],
+    );
     f.fails(&["inspect", "small.onnx", "--shape", "q:1x2"], 2, &["no input `q`"], &[]);
     f.fails(&["inspect", "small.onnx", "--shape", "x:1"], 2, &["`x`"], &[]);
 }
@@ -121,14 +135,33 @@ fn inputs_that_do_not_fit() {
 fn outputs_that_cannot_be_written_and_backends_that_are_absent() {
     let f = Folder::new("outputs");
     model(&f.0);
-    f.fails(&["optimize", "small.onnx", "-o", "no/such/folder/x.bricolage", "--shape", "x:1x4"], 2, &["cannot write"], &["no"]);
     f.fails(
-        &["optimize", "small.onnx", "-o", "x.bricolage", "--backend", "onnxruntime", "--shape", "x:1x4"],
+        &["optimize", "small.onnx", "-o", "no/such/folder/x.bricolage", "--shape", "x:1x4"],
+        2,
+        &["cannot write"],
+        &["no"],
+    );
+    f.fails(
+        &[
+            "optimize",
+            "small.onnx",
+            "-o",
+            "x.bricolage",
+            "--backend",
+            "onnxruntime",
+            "--shape",
+            "x:1x4",
+        ],
         2,
         &["onnxruntime"],
         &["x.bricolage"],
     );
-    f.fails(&["optimize", "small.onnx", "-o", "x.bricolage", "--backend", "nonsense"], 2, &["nonsense"], &["x.bricolage"]);
+    f.fails(
+        &["optimize", "small.onnx", "-o", "x.bricolage", "--backend", "nonsense"],
+        2,
+        &["nonsense"],
+        &["x.bricolage"],
+    );
     f.fails(&["optimize", "small.onnx", "-o", "x.bricolage"], 2, &["--shape"], &["x.bricolage"]);
     f.fails(&["explain", "small.onnx"], 2, &["small.onnx"], &[]);
     f.fails(&["zoo", "alexnet"], 2, &["alexnet", "resnet18"], &[]);
@@ -142,7 +175,11 @@ fn verbs_report_json() {
     model(&f.0);
     let json = |arguments: &[&str]| -> serde_json::Value {
         let output = f.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         serde_json::from_slice(&output.stdout).unwrap()
     };
     let inspected = json(&["inspect", "small.onnx", "--format", "json"]);
@@ -150,16 +187,34 @@ fn verbs_report_json() {
     assert_eq!(inspected["inspection"]["parameters"], 12);
     assert_eq!(inspected["inspection"]["symbols"][0], "n");
     let optimised = json(&[
-        "optimize", "small.onnx", "-o", "s.bricolage", "--shape", "x:2x4", "--threads", "1", "--format", "json",
+        "optimize",
+        "small.onnx",
+        "-o",
+        "s.bricolage",
+        "--shape",
+        "x:2x4",
+        "--threads",
+        "1",
+        "--format",
+        "json",
     ]);
     assert_eq!(optimised["schema_version"], 1);
     assert!(optimised["contenders"].as_array().unwrap().iter().any(|c| c["chosen"] == true));
     assert_eq!(json(&["explain", "s.bricolage", "--format", "json"])["schema_version"], 1);
     let run = json(&["run", "s.bricolage", "--format", "json"]);
     assert_eq!(run["outputs"][0]["dims"], serde_json::json!([2, 3]));
-    let compared = json(&["compare", "small.onnx@reference", "s.bricolage", "--shape", "x:2x4", "--format", "json"]);
+    let compared = json(&[
+        "compare",
+        "small.onnx@reference",
+        "s.bricolage",
+        "--shape",
+        "x:2x4",
+        "--format",
+        "json",
+    ]);
     assert_eq!(compared["matches"], true);
-    let bench = json(&["bench", "s.bricolage", "--iterations", "5", "--threads", "1", "--format", "json"]);
+    let bench =
+        json(&["bench", "s.bricolage", "--iterations", "5", "--threads", "1", "--format", "json"]);
     assert_eq!(bench["targets"][0]["runs"], 5);
     assert!(bench["targets"][0]["median_ns"].as_f64().unwrap() > 0.0);
 }

@@ -24,7 +24,7 @@ pub struct Tensor {
 pub struct Choice {
     /// Nodes in rising order; the last is the exit.
     pub nodes: Vec<usize>,
-    /// Tensors read, each once, with the format that the kernel takes.
+    /// Tensors read, with the format that the kernel takes.
     pub reads: Vec<(usize, FormatId)>,
     /// Tensors that the exit makes, with the format that the kernel gives.
     pub writes: Vec<(usize, FormatId)>,

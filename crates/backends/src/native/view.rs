@@ -116,14 +116,15 @@ impl<'a> View<'a> {
         guess_ns: f64,
     ) -> Result<Candidate, String> {
         let mut region = Region::of(self.graph, nodes).map_err(|e| e.to_string())?;
-        let mut kernel_order: Vec<ValueId> = inputs.iter().map(|(v, _)| *v).collect();
-        kernel_order.dedup();
+        // A value that the kernel takes twice is listed twice.
+        let kernel_order: Vec<ValueId> = inputs.iter().map(|(v, _)| *v).collect();
         let mut expected = region.inputs.clone();
         let mut named = kernel_order.clone();
         expected.sort_unstable();
         named.sort_unstable();
+        named.dedup();
         if expected != named {
-            return Err("reads one value in two places, which its kernel takes once".to_owned());
+            return Err("reads other values than its kernel takes".to_owned());
         }
         region.inputs = kernel_order;
         if region.outputs.len() != outputs.len() {
