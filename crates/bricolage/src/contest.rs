@@ -431,7 +431,7 @@ fn choose(
         contenders,
         ratio,
         known,
-        measured: news,
+        measured: if c.cx.cancel.is_cancelled() { 0 } else { news },
         warnings,
     })
 }
