@@ -1,6 +1,7 @@
 //! Runs kernels on guarded, garbage-filled memory.
 #![allow(dead_code, missing_docs, unreachable_pub)] // shared by test binaries that each use a part
 #![allow(unsafe_code)] // operands are pointers
+#![allow(clippy::unwrap_used)] // a failed test may panic, and so may a benchmark
 
 use bricolage_kernels::{Isa, NativeKernel, Spec, rebuild};
 use bricolage_runtime::{

@@ -101,6 +101,9 @@ fn blocks_larger_than_the_caches_are_right() {
     check(MatMulSpec { bias: true, ..MatMulSpec::new(130, 800, 100) }, 1);
     check(MatMulSpec::new(400, 1024, 50), 2);
     check(MatMulSpec::new(1, 300, 1000), 3);
+    check(MatMulSpec { constant_b: false, ..MatMulSpec::new(60, 700, 410) }, 5);
+    check(MatMulSpec { constant_b: false, transpose_b: true, ..MatMulSpec::new(30, 530, 410) }, 6);
+    check(MatMulSpec { constant_b: false, ..MatMulSpec::new(500, 300, 100) }, 7);
     check(MatMulSpec { constant_b: false, ..MatMulSpec::new(2, 100, 333) }, 4);
 }
 

@@ -4,17 +4,24 @@
 //! the panel-and-tile scheme of Goto and van de Geijn ("Anatomy of High-Performance Matrix
 //! Multiplication", 2008), with rows read in place and the next panel asked for ahead of time.
 
+mod pack;
+mod tasks;
+
+pub(crate) use pack::PackPanel;
+
 use crate::{
     Isa, NativeKernel, Packed, Spec, SpecError,
-    post::{Epilogue, Phase, Post, Target, run_tile},
-    simd::{Body, LANES, Simd},
+    post::{Epilogue, Post},
+    simd::LANES,
     spec::{raw_constants, recipe},
-    tile::{MAX_ROWS, Split, TileArgs, Tiles, max_rows, part},
+    tile::{Tiles, max_rows, part},
     view::{Parts, Shared, Want, check, check_operand, spread},
 };
 use bricolage_runtime::{Dims, Kernel, Needs, Recipe, Run, RunError};
 use bricolage_tensor::{DType, Format, Layout, Storage, Tensor};
+use pack::TransposeBand;
 use serde::{Deserialize, Serialize};
+use tasks::{Block, Sums};
 
 /// A batched product `alpha A B + bias`, then an epilogue.
 ///
@@ -107,8 +114,10 @@ impl MatMulSpec {
 enum Right {
     /// Packed beforehand.
     Constant,
-    /// Packed by each run.
+    /// Packed by each run, for all tasks.
     Packed,
+    /// Packed by each task, a part of k at a time, while it stays in the cache.
+    PackedByTask,
     /// Read where it lies, row by row: for few rows of A, each element is used too rarely to pack it.
     InPlace,
 }
@@ -140,6 +149,8 @@ pub struct MatMul {
 
 /// Columns of a task at most: its part of the result then stays in the second-level cache.
 const COLUMNS_OF_A_TASK: usize = 768;
+/// Columns that a task packs by itself: with 256 values of k they fit the second-level cache.
+const COLUMNS_PACKED_BY_TASK: usize = 192;
 /// Rows of A up to which a right factor that is not constant is read in place.
 const MOST_ROWS_IN_PLACE: usize = 8;
 /// Bytes of the right factor from which the next panel is asked for ahead of time.
@@ -169,15 +180,8 @@ impl MatMul {
         };
         let tiles = tiles(isa, vectors);
         let cols = tiles.cols();
-        let right = if spec.constant_b {
-            Right::Constant
-        } else if !spec.transpose_b && m <= MOST_ROWS_IN_PLACE {
-            Right::InPlace
-        } else {
-            Right::Packed
-        };
         let k_block = match knobs.k_block as usize {
-            0 if m <= 3 || (k <= 768 && n <= 768) => k,
+            0 if m <= 3 || (k <= 768 && n <= 768 && spec.constant_b) => k,
             0 => 256,
             block => block,
         };
@@ -187,6 +191,15 @@ impl MatMul {
             block => block,
         };
         let m_parts = m.div_ceil(m_block.max(1)).max(1);
+        let right = if spec.constant_b {
+            Right::Constant
+        } else if !spec.transpose_b && m <= MOST_ROWS_IN_PLACE {
+            Right::InPlace
+        } else if m_parts == 1 {
+            Right::PackedByTask
+        } else {
+            Right::Packed
+        };
         let group = knobs.n_block as usize / cols;
         let pack_a = match knobs.pack_a {
             0 => m >= 16 && (m > 384 || (k * 4).is_multiple_of(4096)),
@@ -251,24 +264,39 @@ impl MatMul {
         self.constant_parts().2
     }
 
-    /// Offsets in the workspace: packed B, transposed A, first thread's block of A, and the elements of
-    /// such a block; and the bytes in all.
-    fn workspace(&self, threads: usize) -> (usize, usize, usize, usize, u64) {
+    /// How the workspace is cut, in elements.
+    fn workspace(&self, threads: usize) -> Workspace {
+        let k_part = self.k.div_ceil(self.k_parts);
         let mut parts = Parts::new();
         let b = parts.add(match self.right {
             Right::Packed => self.counts[1] * self.packed_len(),
-            Right::Constant | Right::InPlace => 0,
+            _ => 0,
         });
         let a = parts.add(if self.spec.transpose_a { self.counts[0] * self.m * self.k } else { 0 });
-        let block = if self.pack_a {
-            let rows = self.m.div_ceil(self.m_parts);
-            (rows * (self.k.div_ceil(self.k_parts) + 16)).next_multiple_of(16)
-        } else {
-            0
+        let rows = if self.pack_a { self.m.div_ceil(self.m_parts) * (k_part + 16) } else { 0 };
+        let panels = match self.right {
+            Right::PackedByTask => COLUMNS_PACKED_BY_TASK * k_part,
+            _ => 0,
         };
-        let blocks = parts.add(block * threads);
-        (b, a, blocks, block, parts.bytes())
+        let panels_at = rows.next_multiple_of(16);
+        let each = panels_at + panels.next_multiple_of(16);
+        let first = parts.add(each * threads);
+        Workspace { b, a, first, each, panels_at, bytes: parts.bytes() }
     }
+}
+
+/// Offsets and sizes of a workspace's parts, in elements but for `bytes`.
+struct Workspace {
+    /// Packed B.
+    b: usize,
+    /// A in rows.
+    a: usize,
+    /// The first thread's part, which starts with its block of A, and the size of each.
+    first: usize,
+    each: usize,
+    /// The panels of a task, in its thread's part.
+    panels_at: usize,
+    bytes: u64,
 }
 
 fn default_vectors(m: usize, n: usize) -> usize {
@@ -289,60 +317,6 @@ pub(crate) fn tiles(isa: Isa, vectors: usize) -> Tiles {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => Tiles::of::<crate::simd::Avx2>(vectors),
         _ => Tiles::of::<crate::simd::Portable>(vectors),
-    }
-}
-
-/// Packs one panel of `cols` columns as `[k][cols]`, times `alpha`, with zeros for missing columns.
-///
-/// # Safety
-/// `b` is valid for the panel with rows `row` apart (columns, when transposed), `to` for `k * cols`.
-pub(crate) struct PackPanel {
-    pub(crate) b: *const f32,
-    pub(crate) row: usize,
-    pub(crate) transposed: bool,
-    pub(crate) k: usize,
-    pub(crate) cols: usize,
-    pub(crate) exist: usize,
-    pub(crate) alpha: f32,
-    pub(crate) to: *mut f32,
-}
-
-impl Body for PackPanel {
-    type Out = ();
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let PackPanel { b, row, transposed, k, cols, exist, alpha, to } = self;
-        let alpha = S::splat(alpha);
-        for v in 0..cols / LANES {
-            let (first, to) = (v * LANES, to.add(v * LANES));
-            let lanes = exist.saturating_sub(first).min(LANES);
-            if !transposed {
-                let b = b.wrapping_add(first);
-                for p in 0..k {
-                    let x = match lanes {
-                        LANES => S::load(b.add(p * row)),
-                        0 => S::zero(),
-                        _ => S::load_part(b.add(p * row), lanes),
-                    };
-                    S::store(to.add(p * cols), S::mul(alpha, x));
-                }
-                continue;
-            }
-            let mut p = 0;
-            while p < k {
-                let count = (k - p).min(LANES);
-                let mut rows = [S::zero(); 8];
-                for (j, values) in rows.iter_mut().enumerate().take(lanes) {
-                    let q = b.add((first + j) * row + p);
-                    *values = if count == LANES { S::load(q) } else { S::load_part(q, count) };
-                }
-                for (i, x) in S::transpose(rows).iter().enumerate().take(count) {
-                    S::store(to.add((p + i) * cols), S::mul(alpha, *x));
-                }
-                p += count;
-            }
-        }
     }
 }
 
@@ -378,174 +352,6 @@ fn number(batch: &[i64], lead: &[i64], mut index: usize) -> usize {
     at
 }
 
-/// One task: rows `i0..i1` times panels `j0..j1`.
-struct Block<'a> {
-    of: &'a MatMul,
-    a: *const f32,
-    a_row: usize,
-    /// Packed panels.
-    b: *const f32,
-    c: *mut f32,
-    c_row: usize,
-    r: *const f32,
-    r_row: usize,
-    bias: *const f32,
-    row_bias: *const f32,
-    rows: (usize, usize),
-    panels: (usize, usize),
-    block: *mut f32,
-}
-
-impl Body for Block<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let of = self.of;
-        let (cols, vectors_rows) = (of.tiles.cols(), of.tiles.max_rows());
-        let ((i0, i1), (j0, j1)) = (self.rows, self.panels);
-        let row_tiles = (i1 - i0).div_ceil(vectors_rows);
-        let split = Split::new(i1 - i0, row_tiles);
-        let offsets = [0isize];
-        let mut args = TileArgs::new();
-        args.offsets = offsets.as_ptr();
-        args.segments = 1;
-        args.w_step = cols;
-        let ahead = of.packed_len() * 4 >= AHEAD_BYTES;
-        if !self.row_bias.is_null() {
-            for i in i0..i1 {
-                let value = *self.row_bias.add(i);
-                for j in j0 * cols..(j1 * cols).min(of.n) {
-                    let bias = if self.bias.is_null() { 0.0 } else { *self.bias.add(j) };
-                    *self.c.add(i * self.c_row + j) = value + bias;
-                }
-            }
-        }
-        for kp in 0..of.k_parts {
-            let (k0, count) = part(of.k, of.k_parts, kp);
-            let phase =
-                Phase { first: kp == 0 && self.row_bias.is_null(), last: kp + 1 == of.k_parts };
-            args.run = count;
-            let (a, a_row) = if self.block.is_null() {
-                (self.a.wrapping_add(i0 * self.a_row + k0), self.a_row)
-            } else {
-                // One line more than the rows need keeps them apart in the cache.
-                let row = of.k.div_ceil(of.k_parts) + 16;
-                for i in i0..i1 {
-                    let from = self.a.add(i * self.a_row + k0);
-                    std::ptr::copy_nonoverlapping(from, self.block.add((i - i0) * row), count);
-                }
-                (self.block as *const f32, row)
-            };
-            let lines = if ahead { (count * cols / 16).div_ceil(row_tiles).min(48) } else { 0 };
-            for j in j0..j1 {
-                let exist = (of.n - j * cols).min(cols);
-                args.w = self.b.add((j * of.k + k0) * cols);
-                args.bias =
-                    if self.bias.is_null() { std::ptr::null() } else { self.bias.add(j * cols) };
-                let (panel, from) = match (j + 1 < j1, phase.last) {
-                    (true, _) => (j + 1, k0),
-                    (false, false) => (j0, k0 + count),
-                    (false, true) => (j1, 0),
-                };
-                let next = self.b.wrapping_add((panel * of.k + from) * cols);
-                let mut target = Target {
-                    c: [std::ptr::null_mut(); MAX_ROWS],
-                    r: [std::ptr::null(); MAX_ROWS],
-                    block: LANES,
-                    first: j * cols,
-                    count: exist,
-                    pad: 0,
-                };
-                for t in 0..row_tiles {
-                    let (start, rows) = split.part(t);
-                    for q in 0..rows {
-                        args.a[q] = a.wrapping_add((start + q) * a_row);
-                        target.c[q] = self.c.wrapping_add((i0 + start + q) * self.c_row);
-                        target.r[q] = self.r.wrapping_add((i0 + start + q) * self.r_row);
-                    }
-                    args.ahead = next.wrapping_add(t * lines * 16);
-                    args.ahead_lines = lines;
-                    let tile = of.tiles.rows(rows);
-                    run_tile::<S>(tile, &mut args, rows, cols, &target, &of.epilogue, phase);
-                }
-            }
-        }
-    }
-}
-
-/// All rows times columns `columns.0..columns.1`, as sums of rows of B.
-struct Sums<'a> {
-    of: &'a MatMul,
-    a: *const f32,
-    a_row: usize,
-    b: *const f32,
-    b_row: usize,
-    c: *mut f32,
-    c_row: usize,
-    r: *const f32,
-    r_row: usize,
-    bias: *const f32,
-    row_bias: *const f32,
-    columns: (usize, usize),
-}
-
-impl Body for Sums<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let of = self.of;
-        let (j0, j1) = self.columns;
-        let n = j1 - j0;
-        for i in 0..of.m {
-            let c = self.c.add(i * self.c_row + j0);
-            let start = if self.row_bias.is_null() { 0.0 } else { *self.row_bias.add(i) };
-            for j in 0..n {
-                let bias = if self.bias.is_null() { 0.0 } else { *self.bias.add(j0 + j) };
-                *c.add(j) = start + bias;
-            }
-        }
-        let mut k = 0;
-        while k < of.k {
-            let count = (of.k - k).min(4);
-            let b = self.b.add(k * self.b_row + j0);
-            for i in 0..of.m {
-                let c = self.c.add(i * self.c_row + j0);
-                let mut a = [S::zero(); 4];
-                for (q, a) in a.iter_mut().enumerate().take(count) {
-                    let value = *self.a.add(i * self.a_row + k + q);
-                    *a = S::splat(of.spec.alpha * value);
-                }
-                let mut j = 0;
-                while count == 4 && j + LANES <= n {
-                    let mut sum = S::load(c.add(j));
-                    for q in 0..4 {
-                        sum = S::fma(a[q], S::load(b.add(q * self.b_row + j)), sum);
-                    }
-                    S::store(c.add(j), sum);
-                    j += LANES;
-                }
-                while j < n {
-                    let lanes = (n - j).min(LANES);
-                    let mut sum = S::load_part(c.add(j), lanes);
-                    for (q, a) in a.iter().enumerate().take(count) {
-                        let b = S::load_part(b.add(q * self.b_row + j), lanes);
-                        sum = S::fma(*a, b, sum);
-                    }
-                    S::store_part(c.add(j), sum, lanes);
-                    j += lanes;
-                }
-            }
-            k += count;
-        }
-        for i in 0..of.m {
-            let r = self.r.wrapping_add(i * self.r_row + j0);
-            of.epilogue.apply::<S>(self.c.add(i * self.c_row + j0), r, n);
-        }
-    }
-}
-
 impl Kernel for MatMul {
     fn name(&self) -> &str {
         &self.name
@@ -559,7 +365,7 @@ impl Kernel for MatMul {
             && !self.spec.row_bias
             && self.right != Right::InPlace;
         Needs {
-            workspace: self.workspace(threads).4,
+            workspace: self.workspace(threads).bytes,
             foreign: Some(0),
             in_place: if in_place { vec![(0, residual)] } else { Vec::new() },
             deterministic: true,
@@ -577,8 +383,8 @@ impl Kernel for MatMul {
             (false, false) => &inputs[..2],
             (false, true) => &inputs[..3],
         };
-        let (ws_b, ws_a, ws_block, block, bytes) = self.workspace(run.pool.threads());
-        check(&self.name, run, wanted, &[want(2)], bytes)?;
+        let cut = self.workspace(run.pool.threads());
+        check(&self.name, run, wanted, &[want(2)], cut.bytes)?;
         let rows_apart = run.inputs.iter().chain(run.outputs).all(|o| {
             let last = o.dims.len() - 1;
             o.strides[last] == 1 || o.dims[last] <= 1
@@ -615,15 +421,15 @@ impl Kernel for MatMul {
             let lead = self.spec.a_batch.len();
             let (mut a_ptr, mut a_row) = (a.as_ptr().cast::<f32>(), a.strides[lead] as usize);
             if self.spec.transpose_a {
-                self.transpose_a(run, a_ptr, a_row, workspace.get().wrapping_add(ws_a));
-                (a_ptr, a_row) = (workspace.get().wrapping_add(ws_a), self.k);
+                self.transpose_a(run, a_ptr, a_row, workspace.get().wrapping_add(cut.a));
+                (a_ptr, a_row) = (workspace.get().wrapping_add(cut.a), self.k);
             }
             let mut in_place = (std::ptr::null::<f32>(), 0);
             if self.right != Right::Constant {
                 let b = &run.inputs[1];
                 let row = b.strides[self.spec.b_batch.len()] as usize;
                 in_place = (b.as_ptr().cast::<f32>(), row);
-                packed = workspace.get().wrapping_add(ws_b);
+                packed = workspace.get().wrapping_add(cut.b);
                 self.pack_b(run, in_place.0, row, Shared::new(packed.cast_mut()));
             }
             let r = if residual { run.inputs[wanted.len() - 1].as_ptr() } else { std::ptr::null() };
@@ -637,6 +443,10 @@ impl Kernel for MatMul {
                     .div_ceil(4 * n)
                     .min(COLUMNS_OF_A_TASK / self.tiles.cols()),
                 (group, _) => group,
+            };
+            let most = match self.right {
+                Right::PackedByTask => most.min(COLUMNS_PACKED_BY_TASK / self.tiles.cols()),
+                _ => most,
             };
             let group_size = most.clamp(1, panels);
             let groups = panels.div_ceil(group_size);
@@ -691,12 +501,26 @@ impl Kernel for MatMul {
                     return self.isa.enter(sums);
                 }
                 let (i0, rows) = part(self.m, self.m_parts, rows);
-                let b = packed.get().wrapping_add(b_number * self.packed_len()) as *const f32;
+                let by_task = self.right == Right::PackedByTask;
+                let b = if by_task {
+                    std::ptr::null()
+                } else {
+                    packed.get().wrapping_add(b_number * self.packed_len()) as *const f32
+                };
+                let raw = if by_task {
+                    matrix(&self.batch, &self.spec.b_batch, b_strides, batch)
+                } else {
+                    0
+                };
+                let own = workspace.get().wrapping_add(cut.first + thread * cut.each);
                 self.isa.enter(Block {
                     of: self,
                     a,
                     a_row,
                     b,
+                    raw: in_place.0.get().wrapping_add(raw),
+                    raw_row: in_place.1,
+                    panels_of_part: own.wrapping_add(cut.panels_at),
                     c,
                     c_row,
                     r,
@@ -705,11 +529,7 @@ impl Kernel for MatMul {
                     row_bias,
                     rows: (i0, i0 + rows),
                     panels,
-                    block: if self.pack_a {
-                        workspace.get().wrapping_add(ws_block + thread * block)
-                    } else {
-                        std::ptr::null_mut()
-                    },
+                    block: if self.pack_a { own } else { std::ptr::null_mut() },
                 });
             };
             let work = batches * self.m * self.n * self.k;
@@ -800,41 +620,6 @@ impl MatMul {
                 });
             }
         });
-    }
-}
-
-/// Transposes `k` rows of `rows` values (at most 8), `row` apart, into `rows` rows of `k` values.
-struct TransposeBand {
-    from: *const f32,
-    row: usize,
-    rows: usize,
-    k: usize,
-    to: *mut f32,
-}
-
-impl Body for TransposeBand {
-    type Out = ();
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let TransposeBand { from, row, rows, k, to } = self;
-        let mut p = 0;
-        while p < k {
-            let count = (k - p).min(LANES);
-            let mut values = [S::zero(); 8];
-            for (i, x) in values.iter_mut().enumerate().take(count) {
-                let q = from.add((p + i) * row);
-                *x = if rows == LANES { S::load(q) } else { S::load_part(q, rows) };
-            }
-            for (i, x) in S::transpose(values).iter().enumerate().take(rows) {
-                if count == LANES {
-                    S::store(to.add(i * k + p), *x);
-                } else {
-                    S::store_part(to.add(i * k + p), *x, count);
-                }
-            }
-            p += count;
-        }
     }
 }
 
