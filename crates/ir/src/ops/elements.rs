@@ -51,9 +51,10 @@ pub(crate) fn sizes(dims: &[i64]) -> Vec<usize> {
 
 /// Distance in elements between neighbours along each dim of a dense row-major tensor.
 pub(crate) fn strides(dims: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; dims.len()];
+    let mut strides = vec![1usize; dims.len()];
     for d in (0..dims.len().saturating_sub(1)).rev() {
-        strides[d] = strides[d + 1] * dims[d + 1].max(1);
+        // Only a tensor without elements can have dims whose product is out of range.
+        strides[d] = strides[d + 1].saturating_mul(dims[d + 1].max(1));
     }
     strides
 }

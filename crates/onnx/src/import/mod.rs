@@ -17,6 +17,8 @@ mod shape;
 mod slice;
 mod softmax;
 mod table;
+#[cfg(test)]
+mod tests;
 mod types;
 
 use crate::{
