@@ -58,6 +58,11 @@ pub(crate) fn registry(names: &[String]) -> Result<Registry, Error> {
     })
 }
 
+/// Fails when there is no backend of this name here.
+pub(crate) fn require(name: &str) -> Result<(), Error> {
+    registry(&[name.to_owned()]).map(|_| ())
+}
+
 /// Where costs are kept.
 pub(crate) fn cache_folder() -> PathBuf {
     let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);

@@ -65,6 +65,7 @@ pub(crate) fn open_peer(
     setting: &Setting,
     inputs: &[(String, Tensor)],
 ) -> Result<RemotePlan, Error> {
+    setup::require(backend)?;
     RemotePlan::open_peer(&command()?, setup::threads(setting), backend, path, inputs).map_err(
         |e| Error::Peer { target: format!("{}@{backend}", path.display()), why: e.to_string() },
     )

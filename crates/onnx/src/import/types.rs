@@ -93,8 +93,10 @@ impl Symbols {
         let mut dims = Vec::new();
         for (i, dim) in shape.dim.iter().enumerate() {
             dims.push(match &dim.value {
+                // Exporters write -1 for a size that they do not know.
+                Some(DimValue::DimValue(-1)) => self.add(&format!("{name}_d{i}")),
                 Some(DimValue::DimValue(n)) if *n < 0 => {
-                    return Err(("dims of at least 0", n.to_string()));
+                    return Err(("dims of at least 0, or -1 for an unknown one", n.to_string()));
                 }
                 Some(DimValue::DimValue(n)) => Dim::from(*n),
                 Some(DimValue::DimParam(p)) if !p.is_empty() => match self.named.get(p) {
