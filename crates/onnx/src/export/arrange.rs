@@ -295,8 +295,7 @@ pub(crate) fn top_k(at: &mut At<'_, '_>, op: &TopK) -> Written {
 pub(crate) fn opaque(at: &mut At<'_, '_>, op: &Opaque) -> Written {
     let kept = NodeProto::decode(op.attributes.as_slice())
         .map_err(|e| Fault::None(format!("its attributes cannot be read: {e}")))?;
-    let version = at.writer.opsets.entry(op.domain.clone()).or_insert(op.opset);
-    *version = op.opset.max(*version);
+    at.writer.needs(&op.domain, op.opset);
     let inputs = at.inputs.clone();
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     at.finish_in(&op.domain, &op.name, &inputs, kept.attribute)

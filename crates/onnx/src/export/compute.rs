@@ -41,7 +41,9 @@ pub(crate) fn unary(at: &mut At<'_, '_>, f: &Unary) -> Written {
         Unary::LeakyRelu { alpha } => ("LeakyRelu", &[("alpha", Float(alpha.get()))]),
         Unary::ThresholdedRelu { alpha } => ("ThresholdedRelu", &[("alpha", Float(alpha.get()))]),
         Unary::Elu { alpha } => ("Elu", &[("alpha", Float(alpha.get()))]),
-        Unary::Celu { alpha } => ("Celu", &[("alpha", Float(alpha.get()))]),
+        Unary::Celu { alpha } if at.dtype(0) == DType::F32 => {
+            ("Celu", &[("alpha", Float(alpha.get()))])
+        }
         Unary::Selu { alpha, gamma } => {
             ("Selu", &[("alpha", Float(alpha.get())), ("gamma", Float(gamma.get()))])
         }
@@ -88,14 +90,21 @@ pub(crate) fn binary(at: &mut At<'_, '_>, f: &Binary) -> Written {
         Binary::LessEqual => "LessOrEqual",
         Binary::Greater => "Greater",
         Binary::GreaterEqual => "GreaterOrEqual",
-        Binary::ShiftLeft => return at.same("BitShift", &[("direction", Text("LEFT"))]),
-        Binary::ShiftRight => return at.same("BitShift", &[("direction", Text("RIGHT"))]),
+        Binary::ShiftLeft => return shift(at, "LEFT"),
+        Binary::ShiftRight => return shift(at, "RIGHT"),
         Binary::Fmod => return at.same("Mod", &[("fmod", Int(1))]),
         Binary::Mod if at.dtype(0).is_float() => return float_mod(at),
         Binary::Mod => "Mod",
         other => return Err(Fault::None(format!("ONNX has no operator for {other:?}"))),
     };
     at.same(op, &[])
+}
+
+fn shift(at: &mut At<'_, '_>, direction: &str) -> Written {
+    if at.dtype(0).is_signed_int() {
+        at.writer.needs("", 28);
+    }
+    at.same("BitShift", &[("direction", Text(direction))])
 }
 
 /// ONNX has the remainder with the sign of the divisor for integers alone: the other remainder
@@ -194,6 +203,9 @@ pub(crate) fn mat_mul(at: &mut At<'_, '_>, op: &MatMul) -> Written {
 }
 
 pub(crate) fn einsum(at: &mut At<'_, '_>, op: &Einsum) -> Written {
+    if at.dtype(0) == DType::BF16 {
+        at.writer.needs("", 28);
+    }
     at.same("Einsum", &[("equation", Text(&op.equation))])
 }
 
@@ -226,14 +238,47 @@ pub(crate) fn conv_transpose(at: &mut At<'_, '_>, op: &ConvTranspose) -> Written
     )
 }
 
+/// Padding and rounding under which also a reader that counts windows in the trailing padding
+/// finds as many as there are: up to operator set 21, ONNX does not say that they are left out.
+fn ceil_pads(at: &At<'_, '_>, op: &Pool) -> Result<(Vec<(i64, i64)>, bool), Fault> {
+    let (image, mut pads) = (at.dims(0), op.pads.clone());
+    let (mut whole, mut fits) = (true, true);
+    for (d, pad) in pads.iter_mut().enumerate().filter(|_| op.ceil_mode) {
+        let Some(size) = image.get(2 + d).and_then(Dim::as_const) else {
+            whole = false;
+            continue;
+        };
+        let (stride, reach) = (op.strides[d], (op.kernel[d] - 1) * op.dilations[d] + 1);
+        let steps = |pad: (i64, i64)| {
+            let room = size + pad.0 + pad.1 - reach;
+            (room.div_euclid(stride), (room + stride - 1).div_euclid(stride))
+        };
+        let mut wanted = steps(*pad).1;
+        if wanted * stride >= size + pad.0 {
+            // The last window would start in the padding; the one before it ends the operand.
+            wanted -= 1;
+            pad.1 = (wanted * stride + reach - size - pad.0).max(0);
+        }
+        whole &= steps(*pad).0 == wanted;
+        fits &= steps(*pad).1 == wanted;
+    }
+    match op.ceil_mode && !whole {
+        true if !fits => {
+            Err(Fault::None("ONNX counts a window that starts in the padding".to_owned()))
+        }
+        ceil => Ok((pads, ceil)),
+    }
+}
+
 pub(crate) fn pool(at: &mut At<'_, '_>, op: &Pool) -> Written {
-    let pads = flat(&op.pads);
+    let (pads, ceil_mode) = ceil_pads(at, op)?;
+    let pads = flat(&pads);
     let mut attributes = vec![
         ("kernel_shape", Ints(&op.kernel)),
         ("strides", Ints(&op.strides)),
         ("dilations", Ints(&op.dilations)),
         ("pads", Ints(&pads)),
-        ("ceil_mode", Int(op.ceil_mode.into())),
+        ("ceil_mode", Int(ceil_mode.into())),
     ];
     let name = match op.kind {
         PoolKind::Max { .. } => "MaxPool",

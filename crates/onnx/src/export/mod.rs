@@ -20,10 +20,8 @@ use prost::Message;
 use std::collections::HashSet;
 use writer::Writer;
 
-/// The operator set that models are written in.
+/// The operator set that models are written in, unless they need a newer one.
 const OPSET: i64 = 21;
-/// The version of the format that goes with it.
-const IR_VERSION: i64 = 10;
 /// Largest message of protocol buffers.
 const MOST_BYTES: u64 = i32::MAX as u64;
 /// Larger constants are left out of a [`Structure`].
@@ -109,13 +107,14 @@ fn write(graph: &Graph, apart: bool) -> Result<(ModelProto, Weights), ExportErro
         }
     }
     initializers.extend(writer.initializers);
+    let ir_version = ir_version(writer.opsets[""]);
     let opsets = writer.opsets.into_iter().map(|(domain, version)| OperatorSetIdProto {
         domain: Some(domain),
         version: Some(version),
     });
     let name = if graph.name.is_empty() { "graph" } else { &graph.name };
     let model = ModelProto {
-        ir_version: Some(IR_VERSION),
+        ir_version: Some(ir_version),
         producer_name: Some("bricolage".to_owned()),
         producer_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         opset_import: opsets.collect(),
@@ -135,6 +134,17 @@ fn write(graph: &Graph, apart: bool) -> Result<(ModelProto, Weights), ExportErro
         return Err(ExportError::TooLarge { found, limit: MOST_BYTES });
     }
     Ok((model, weights))
+}
+
+/// The version of the format that goes with an operator set.
+fn ir_version(opset: i64) -> i64 {
+    match opset {
+        ..=22 => 10,
+        23 => 11,
+        24 => 12,
+        25..=27 => 13,
+        _ => 14,
+    }
 }
 
 fn no_type(name: &str) -> ExportError {

@@ -48,6 +48,12 @@ impl<'g> Writer<'g> {
         }
     }
 
+    /// Raises the version of an operator set to at least this one.
+    pub(crate) fn needs(&mut self, domain: &str, version: i64) {
+        let have = self.opsets.entry(domain.to_owned()).or_insert(version);
+        *have = version.max(*have);
+    }
+
     /// A name that starts with `base` and that no value has.
     pub(crate) fn fresh(&mut self, base: &str) -> String {
         let mut n = 0;
@@ -109,6 +115,11 @@ impl<'g> Writer<'g> {
         let name = node.origin.join(",");
         let op = node.op.kind().name();
         let fault = |why: String| ExportError::Node { node: name.clone(), op, why };
+        let facts = graph.facts(&node.inputs);
+        let types = facts.iter().flatten().filter_map(|f| f.ty.as_tensor());
+        if types.into_iter().any(|t| t.dtype == DType::BF16) {
+            self.needs("", 22);
+        }
         let mut at = At { writer: self, graph, node, inputs, outputs, name: &name };
         match table::EXPORTS.get(node.op.kind()) {
             Ok(row) => match row(&mut at, &node.op) {

@@ -1,0 +1,68 @@
+"""Runs every case in a folder with onnxruntime and compares with the results that lie beside it.
+
+A case is a folder with `model.onnx`, `input_I.pb` and `output_I.pb`. Prints one line per case.
+"""
+
+import os
+import sys
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import numpy_helper
+
+
+def tensors(folder, prefix, infos):
+    values = []
+    for i in range(len(infos)):
+        with open(os.path.join(folder, f"{prefix}_{i}.pb"), "rb") as file:
+            values.append(numpy_helper.to_array(onnx.TensorProto.FromString(file.read())))
+    return values
+
+
+def differs(got, want):
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"{got.dtype}{got.shape} is not {want.dtype}{want.shape}"
+    if want.dtype.kind != "f":
+        return None if np.array_equal(got, want) else f"{got.tolist()} is not {want.tolist()}"
+    epsilon = max(np.finfo(want.dtype).eps, 2.0**-23)
+    got, want = got.astype(np.float64), want.astype(np.float64)
+    finite = want[np.isfinite(want)]
+    # Both sides round in the type of the result, in different orders.
+    steps = 256 if epsilon < 1e-4 else 8
+    bound = steps * epsilon * (np.abs(finite).max() if finite.size else 0.0)
+    if want.size and np.allclose(got, want, rtol=0, atol=bound, equal_nan=True):
+        return None
+    return None if not want.size else f"error {np.nanmax(np.abs(got - want))} above {bound}"
+
+
+def run(folder):
+    path = os.path.join(folder, "model.onnx")
+    onnx.checker.check_model(path, full_check=True)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        if "NOT_IMPLEMENTED" in str(error):
+            return "absent"
+        raise
+    if any("bfloat16" in i.type for i in session.get_inputs() + session.get_outputs()):
+        return "absent"
+    names = [i.name for i in session.get_inputs()]
+    got = session.run(None, dict(zip(names, tensors(folder, "input", names))))
+    for g, w in zip(got, tensors(folder, "output", got)):
+        why = differs(np.asarray(g), w)
+        if why:
+            return f"FAILED {why}"
+    return "passed"
+
+
+for name in sorted(os.listdir(sys.argv[1])):
+    try:
+        print(name, run(os.path.join(sys.argv[1], name)))
+    except Exception as error:
+        print(name, "FAILED", str(error).replace("\n", " ")[:300])
