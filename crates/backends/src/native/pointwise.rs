@@ -7,7 +7,7 @@ use super::{
 use bricolage_ir::{Node, NodeId, Numerics, Op, ValueId};
 use bricolage_kernels::{Instruction, PointwiseOperand, PointwiseSpec, Spec, Unary};
 use bricolage_tensor::{DType, Format, Tensor};
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 /// Nodes of a region, at most.
 const MOST_NODES: usize = 24;
@@ -98,9 +98,9 @@ fn program(view: &View<'_>, nodes: &[NodeId]) -> Option<Program> {
         let node = view.node(id);
         let mut arguments = Vec::new();
         for &v in node.inputs.iter().flatten() {
-            if !numbers.contains_key(&v) {
+            if let Entry::Vacant(entry) = numbers.entry(v) {
                 p.body.push(Instruction::Constant(view.scalar(v)?));
-                numbers.insert(v, p.body.len() as u16 - 1);
+                entry.insert(p.body.len() as u16 - 1);
             }
             arguments.push(numbers[&v]);
         }
