@@ -2,7 +2,6 @@
 //!
 //! Import is one table per operator domain ([`load`], [`import`]), export one table over the op
 //! kinds ([`export`]). Weights stay in the mapped files.
-#![allow(clippy::result_large_err)] // an import fails once, with all the facts
 
 mod error;
 mod export;
