@@ -8,7 +8,7 @@ use crate::{
     units,
 };
 use bricolage::{
-    Error, artefact,
+    Error, artefact, target,
     worker::{OpenPlan, RemotePlan, WorkerCommand},
 };
 use bricolage_ir::{Error as Difference, Graph, Tolerance, evaluate, evaluate_noisy};
@@ -132,7 +132,7 @@ pub(crate) fn table(
 fn reference(
     graph: &Graph,
     tensors: &[Tensor],
-) -> Result<(Vec<(String, Tensor)>, Vec<Tolerance>), Error> {
+) -> Result<(target::Outputs, Vec<Tolerance>), Error> {
     let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
     let exact = evaluate(graph, &data)?;
     let noisy = evaluate_noisy(graph, &data, &|n| class_error(graph, n), 1)?;
