@@ -68,7 +68,7 @@ static ONNX: &[Row] = &[
     row("Cast", 6, el::cast),
     row("CastLike", 15, el::cast_like),
     row("Ceil", 6, |at| unary(at, Unary::Ceil)),
-    row("Celu", 12, |at| el::celu(at)),
+    row("Celu", 12, el::celu),
     row("CenterCropPad", 18, slice::center_crop_pad),
     row("Clip", 6, el::clip),
     row("Compress", 9, gather::compress),
