@@ -179,7 +179,7 @@ pub enum ImportError {
         /// Its operator.
         op: String,
         /// What does not fit.
-        error: TypeError,
+        error: Box<TypeError>,
         /// Name and type of every operand.
         operands: Vec<String>,
     },

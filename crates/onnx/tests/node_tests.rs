@@ -1,6 +1,7 @@
 //! The node tests of ONNX, as the independent judge of what ops mean.
 //!
 //! `tests/write_node_tests.py FOLDER` writes them; `BRICOLAGE_NODE_TESTS=FOLDER` names the folder.
+#![allow(clippy::unwrap_used)] // outside the test functions too, all is test
 
 use bricolage_ir::{evaluate, named_inputs, verify};
 use bricolage_onnx::{ImportError, export, import, load, read_tensor};

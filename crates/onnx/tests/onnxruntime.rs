@@ -1,10 +1,11 @@
 //! onnxruntime as the judge of exported models: `BRICOLAGE_TEST_PYTHON` names a Python with the
 //! packages `onnx` and `onnxruntime`.
+#![allow(clippy::unwrap_used)] // outside the test functions too, all is test
 
 mod cases;
 
 use bricolage_ir::{evaluate, named_inputs};
-use bricolage_onnx::{export, load, read_tensor, write_tensor};
+use bricolage_onnx::{export, export_structure, load, read_tensor, write_tensor};
 use bricolage_tensor::{Datum, Storage};
 use cases::Case;
 use std::{collections::HashMap, fs, path::Path, process::Command};
@@ -38,6 +39,13 @@ fn write(case: &Case, folder: &Path) -> bool {
     let Ok(results) = evaluate(&case.graph, &case.inputs) else { return false };
     fs::create_dir_all(folder).unwrap();
     fs::write(folder.join("model.onnx"), export(&case.graph).unwrap()).unwrap();
+    let structure = export_structure(&case.graph).unwrap();
+    if !structure.weights.is_empty() {
+        fs::write(folder.join("structure.onnx"), structure.bytes).unwrap();
+        for (i, (name, t)) in structure.weights.iter().enumerate() {
+            fs::write(folder.join(format!("weight_{i}.pb")), write_tensor(name, t)).unwrap();
+        }
+    }
     for (prefix, data) in [("input", &case.inputs), ("output", &results)] {
         for (i, datum) in data.iter().enumerate() {
             let bytes = write_tensor("", datum.as_tensor().unwrap());

@@ -1,4 +1,5 @@
 //! What is written and read again means the same.
+#![allow(clippy::unwrap_used)] // outside the test functions too, all is test
 
 mod cases;
 

@@ -97,6 +97,15 @@ impl Dim {
         (self.constant, self.terms.iter().map(product).collect())
     }
 
+    /// How long the expression is: the number of symbols and calls in it, nested ones included.
+    pub fn weight(&self) -> usize {
+        let of = |atom: &Atom| match atom {
+            Atom::Symbol(_) => 1,
+            Atom::Floor(p) | Atom::Min(p) | Atom::Max(p) => 1 + p.0.weight() + p.1.weight(),
+        };
+        self.terms.iter().flat_map(|t| &t.atoms).map(of).sum()
+    }
+
     /// The size called `name`.
     pub fn symbol(name: &str) -> Dim {
         Atom::Symbol(Symbol(Arc::from(name))).into()
@@ -536,6 +545,7 @@ mod tests {
             sum = sum + factors.iter().fold(Dim::from(coefficient), |p, f| p * of(f));
         }
         assert_eq!(sum, d);
+        assert_eq!((d.weight(), Dim::from(7).weight()), (6, 0));
     }
 
     #[test]

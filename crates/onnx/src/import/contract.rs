@@ -81,7 +81,7 @@ fn filter(at: &mut At<'_, '_>) -> Result<(Vec<Dim>, Vec<i64>), Fault> {
 
 pub(crate) fn conv(at: &mut At<'_, '_>) -> Imported {
     let (image, kernel) = filter(at)?;
-    let Window { strides, dilations, pads } = Window::of(at, &image, &kernel, false)?;
+    let Window { strides, dilations, pads } = Window::of(at, &image, &kernel)?;
     let groups = at.int_or("group", 1)?;
     let inputs = at.inputs.clone();
     at.one(Conv { strides, dilations, pads, groups }, &inputs)

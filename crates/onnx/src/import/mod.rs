@@ -47,6 +47,9 @@ pub const NEWEST_OPSET: i64 = 28;
 /// Constants of at most this many elements take part in computing attributes.
 const MOST_FOLDED: usize = 4096;
 
+/// Longest expression for a size, in symbols and calls.
+const LONGEST_SIZE: usize = 1000;
+
 /// A model as the graph means it.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -289,7 +292,7 @@ impl<'m> Importer<'m> {
             Ok(outputs) => self.define(node, &outputs, before),
             Err(Fault::Type(error)) => {
                 let operands = self.describe(node, &inputs);
-                let (node, op) = (name.to_owned(), op.to_owned());
+                let (node, op, error) = (name.to_owned(), op.to_owned(), Box::new(error));
                 Err(ImportError::Node { node, op, error, operands })
             }
             Err(Fault::Malformed(what)) => {
@@ -304,7 +307,7 @@ impl<'m> Importer<'m> {
                     let outputs = added.map_err(|error| ImportError::Node {
                         node: name.to_owned(),
                         op: node.op_type().to_owned(),
-                        error,
+                        error: Box::new(error),
                         operands: Vec::new(),
                     })?;
                     self.define(node, &outputs, before)
@@ -428,6 +431,16 @@ impl<'m> Importer<'m> {
                     ),
                 });
             };
+            let fact = self.graph.fact(value);
+            let sizes = fact.ty.as_tensor().map_or(&[][..], |t| &t.shape);
+            let longest = sizes.iter().chain(fact.known.iter().flatten().flatten());
+            let longest = longest.map(bricolage_tensor::Dim::weight).max().unwrap_or(0);
+            if longest > LONGEST_SIZE {
+                let what =
+                    format!("needs sizes of at most {LONGEST_SIZE} symbols, found {longest}");
+                let (node, op) = (name.to_owned(), full_name(node.domain(), node.op_type()));
+                return Err(ImportError::Malformed { node, op, what });
+            }
             // A value that is older, or has a name already, keeps it.
             let fresh = value.0 >= before && renamed.insert(value);
             let value = if fresh {

@@ -24,12 +24,7 @@ pub(crate) fn pads_of(list: &[i64], spatial: usize) -> Result<Vec<(i64, i64)>, F
 
 impl Window {
     /// Reads the attributes; padding that keeps sizes is resolved.
-    pub(crate) fn of(
-        at: &mut At<'_, '_>,
-        image: &[Dim],
-        kernel: &[i64],
-        ceil: bool,
-    ) -> Result<Window, Fault> {
+    pub(crate) fn of(at: &mut At<'_, '_>, image: &[Dim], kernel: &[i64]) -> Result<Window, Fault> {
         let spatial = image.len();
         let strides = at.steps("strides")?.unwrap_or(vec![1; spatial]);
         let dilations = at.steps("dilations")?.unwrap_or(vec![1; spatial]);
@@ -72,7 +67,6 @@ impl Window {
             }
             other => return malformed(format!("needs a known `auto_pad`, found `{other}`")),
         }
-        let _ = ceil;
         Ok(Window { strides, dilations, pads })
     }
 }
@@ -88,7 +82,7 @@ fn pool(at: &mut At<'_, '_>, kind: PoolKind, outputs: usize) -> Imported {
         return Err(TypeError::Rank { operand: 0, min: max, max, got: dims.len() }.into());
     }
     let ceil_mode = at.flag("ceil_mode", false)?;
-    let Window { strides, dilations, pads } = Window::of(at, &dims[2..], &kernel, ceil_mode)?;
+    let Window { strides, dilations, pads } = Window::of(at, &dims[2..], &kernel)?;
     let mut results =
         at.add_all(Pool { kind, kernel, strides, dilations, pads, ceil_mode }, &[x])?;
     results.truncate(outputs);

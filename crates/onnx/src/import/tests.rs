@@ -302,6 +302,37 @@ fn shapes_computed_from_shapes_resolve() {
 }
 
 #[test]
+fn sizes_cannot_grow_without_bound() {
+    // Every step squares a size, or divides it once more.
+    let chain = |op: &str, count: usize| -> Vec<NodeProto> {
+        let name = |i: usize| if i == 0 { "x".to_owned() } else { format!("t{i}") };
+        let mut nodes = Vec::new();
+        for i in 0..count {
+            let (from, to, shape) = (name(i), name(i + 1), format!("s{i}"));
+            if op == "Tile" {
+                nodes.push(node("Shape", "", &[&from], &[&shape]));
+                nodes.push(node("Tile", "", &[&from, &shape], &[&to]));
+            } else {
+                let pool = with(node("MaxPool", "", &[&from], &[&to]), "kernel_shape", |a| {
+                    a.ints = vec![3]
+                });
+                nodes.push(with(pool, "strides", |a| a.ints = vec![2]));
+            }
+        }
+        nodes.push(node("Relu", "last", &[&name(count)], &["y"]));
+        nodes
+    };
+    for (op, dims) in [("Tile", &["b+1", "b"][..]), ("MaxPool", &["1", "1", "h"])] {
+        let mut m = model(chain(op, 5000));
+        graph_of(&mut m).input[0] = info("x", 1, dims);
+        graph_of(&mut m).output[0].r#type = None;
+        let (code, text) = fails(&m);
+        assert_eq!(code, "onnx::malformed-node");
+        assert!(text.contains("needs sizes of at most 1000 symbols"), "{text}");
+    }
+}
+
+#[test]
 fn declared_types_that_contradict_are_told() {
     let mut m = model(vec![node("Relu", "r", &["x"], &["y"])]);
     graph_of(&mut m).output[0] = info("y", 1, &["b", "5"]);

@@ -182,6 +182,7 @@ impl Cases {
             self.add("transposed", op, &[f(&a), f(&b)]);
             self.add("batch", op, &[f(&[2, a[0], a[1]]), f(&[2, b[0], b[1]])]);
         }
+        self.add("wide", MatMul::default(), &[f(&[3, 20]), fixed(&[20, 20])]);
         self.add("integers", MatMul::default(), &[int(&[2, 3], -5, 5), int(&[3, 2], -5, 5)]);
         for equation in ["bij,bjk->bik", "ij->ji", "i,j->ij", "...ij,...jk->...ik"] {
             let rank3 = equation.starts_with('b') || equation.starts_with('.');
