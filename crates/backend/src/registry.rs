@@ -43,6 +43,11 @@ pub trait Peer: Send {
     /// The time of `iterations` runs on named inputs, without what `run` does around the runtime:
     /// naming inputs and copying outputs.
     fn sample(&mut self, inputs: &[(String, Tensor)], iterations: u32) -> Result<Duration, String>;
+
+    /// Largest resident size in bytes of the runtime's process, where that is not this one; else 0.
+    fn peak_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// A provider of kernels.

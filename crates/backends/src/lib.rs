@@ -3,8 +3,10 @@
 
 mod native;
 mod onnxruntime;
+mod python;
 mod reference;
 
 pub use native::Native;
 pub use onnxruntime::OnnxRuntime;
+pub use python::PythonPeer;
 pub use reference::Reference;

@@ -6,6 +6,7 @@
 
 use crate::{Error, artefact};
 use bricolage_backend::{Peer, Registry};
+use bricolage_backends::PythonPeer;
 use bricolage_measure::{Sample, SampleError};
 use bricolage_placement::{Bench, LocalTrial, OpenTrial, Trial, TrialError};
 use bricolage_runtime::{BufferId, Plan, Pool, PoolOptions, Session, ThreadPool, map_file};
@@ -16,6 +17,7 @@ use std::{
     collections::HashMap,
     fs,
     io::{self, BufReader, BufWriter, Read, Write},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     rc::Rc,
@@ -63,6 +65,7 @@ enum Request {
         backend: String,
         model: PathBuf,
         inputs: Vec<(String, Wire)>,
+        outputs: Vec<String>,
     },
     Results {
         id: u64,
@@ -129,7 +132,7 @@ impl Held {
 }
 
 /// Serves requests from standard input until it ends. `threads` is fixed for the process.
-pub fn serve(registry: &Registry, threads: usize) -> io::Result<()> {
+pub fn serve(registry: &Registry, peers: &[PythonPeer], threads: usize) -> io::Result<()> {
     let options = PoolOptions { threads, ..PoolOptions::default() };
     let pool: Arc<dyn Pool + Send + Sync> = Arc::new(ThreadPool::new(&options)?);
     let mut from = BufReader::new(io::stdin().lock());
@@ -141,7 +144,8 @@ pub fn serve(registry: &Registry, threads: usize) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
         };
-        let answer = answer(request, &mut held, registry, &pool).unwrap_or_else(Answer::Failed);
+        let answer =
+            answer(request, &mut held, registry, peers, &pool).unwrap_or_else(Answer::Failed);
         send(&mut to, &answer)?;
     }
 }
@@ -150,6 +154,7 @@ fn answer(
     request: Request,
     held: &mut HashMap<u64, Held>,
     registry: &Registry,
+    peers: &[PythonPeer],
     pool: &Arc<dyn Pool + Send + Sync>,
 ) -> Result<Answer, String> {
     let missing = || "there is nothing open under this number".to_owned();
@@ -190,19 +195,28 @@ fn answer(
             held.insert(id, Held::Program { session, inputs, outputs, sizes });
             Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes: peak_resident_bytes() })
         }
-        Request::OpenPeer { id, backend, model, inputs } => {
-            let start = Instant::now();
-            let backend = registry.get(&backend).map_err(|e| e.to_string())?;
-            let mut peer = backend.open_peer(&model, pool.threads())?;
-            let load_ns = start.elapsed().as_nanos() as u64;
+        Request::OpenPeer { id, backend, model, inputs, outputs } => {
             let inputs: Result<Vec<_>, String> =
                 inputs.into_iter().map(|(name, wire)| Ok((name, wire.tensor()?))).collect();
             let inputs = inputs?;
             let start = Instant::now();
+            let mut peer = match peers.iter().find(|p| p.name() == backend) {
+                Some(peer) => peer.open(&model, pool.threads(), &inputs, &outputs)?,
+                None => {
+                    let backend = registry.get(&backend).map_err(|e| e.to_string())?;
+                    backend.open_peer(&model, pool.threads())?
+                }
+            };
+            let load_ns = start.elapsed().as_nanos() as u64;
+            let start = Instant::now();
             peer.run(&inputs)?;
             let first_run_ns = start.elapsed().as_nanos() as u64;
+            let peak_bytes = match peer.peak_bytes() {
+                0 => peak_resident_bytes(),
+                elsewhere => elsewhere,
+            };
             held.insert(id, Held::Peer { peer, inputs });
-            Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes: peak_resident_bytes() })
+            Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes })
         }
         Request::Results { id } => match held.get_mut(&id).ok_or_else(missing)? {
             Held::Trial(trial) => {
@@ -269,9 +283,20 @@ struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        self.signal(rustix::process::Signal::KILL);
         // It may have ended by itself.
-        let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    /// Signals the worker and everything that it has started.
+    fn signal(&self, signal: rustix::process::Signal) {
+        let id = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(id) = id {
+            // Processes that have ended need no signal.
+            let _ = rustix::process::kill_process_group(id, signal);
+        }
     }
 }
 
@@ -301,6 +326,8 @@ impl Worker {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            // With what it starts, so that both are stopped and go on together.
+            .process_group(0)
             .spawn()
             .map_err(|e| format!("cannot start `{}`: {e}", self.command.program.display()))?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
@@ -512,13 +539,15 @@ impl RemotePlan {
         )
     }
 
-    /// Opens an ONNX file with a backend's own runtime in a new process and runs it once.
+    /// Opens an ONNX file with a backend's own runtime in a new process and runs it once; `outputs`
+    /// names the model's outputs.
     pub fn open_peer(
         command: &WorkerCommand,
         threads: usize,
         backend: &str,
         model: &Path,
         inputs: &[(String, Tensor)],
+        outputs: &[String],
     ) -> Result<RemotePlan, Error> {
         let inputs = inputs.iter().map(|(n, t)| (n.clone(), Wire::from(t))).collect();
         let request = Request::OpenPeer {
@@ -526,6 +555,7 @@ impl RemotePlan {
             backend: backend.to_owned(),
             model: absolute(model),
             inputs,
+            outputs: outputs.to_vec(),
         };
         RemotePlan::start(command, threads, &request)
     }
@@ -546,12 +576,7 @@ impl RemotePlan {
 
     fn signal(&self, signal: rustix::process::Signal) {
         if let Some(process) = &self.worker.process {
-            let id =
-                i32::try_from(process.child.id()).ok().and_then(rustix::process::Pid::from_raw);
-            if let Some(id) = id {
-                // A process that has ended needs no pause.
-                let _ = rustix::process::kill_process(id, signal);
-            }
+            process.signal(signal);
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::args::Setting;
 use bricolage::{Error, Goal, WorkerCommand, artefact, inputs};
 use bricolage_backend::{Policy, Registry};
-use bricolage_backends::{Native, OnnxRuntime, Reference};
+use bricolage_backends::{Native, OnnxRuntime, PythonPeer, Reference};
 use bricolage_ir::Graph;
 use bricolage_runtime::available_threads;
 use bricolage_tensor::Tensor;
@@ -20,17 +20,26 @@ pub(crate) struct Backends {
     pub(crate) onnxruntime: OnnxRuntime,
 }
 
+/// The path in an environment variable that is set and not empty.
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)
+}
+
 /// Looks for backends.
 pub(crate) fn backends() -> Backends {
-    let named = std::env::var_os("BRICOLAGE_ONNXRUNTIME").map(PathBuf::from);
-    let environment = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
-    let onnxruntime = OnnxRuntime::find(named.as_deref(), environment.as_deref());
+    let named = variable("BRICOLAGE_ONNXRUNTIME");
+    let onnxruntime = OnnxRuntime::find(named.as_deref(), variable("VIRTUAL_ENV").as_deref());
     let mut all: Vec<Arc<dyn bricolage_backend::Backend>> = vec![Arc::new(Native::default())];
     if onnxruntime.is_present() {
         all.push(Arc::new(onnxruntime.clone()));
     }
     all.push(Arc::new(Reference));
     Backends { usable: Registry::new(all), onnxruntime }
+}
+
+/// Runtimes that run whole models for comparison, present or not.
+pub(crate) fn peers() -> Vec<PythonPeer> {
+    PythonPeer::all(&variable, variable("VIRTUAL_ENV").as_deref())
 }
 
 /// The backends of these names and the reference; all that can be used when there are no names.
@@ -58,14 +67,16 @@ pub(crate) fn registry(names: &[String]) -> Result<Registry, Error> {
     })
 }
 
-/// Fails when there is no backend of this name here.
+/// Fails when no backend and no peer has this name.
 pub(crate) fn require(name: &str) -> Result<(), Error> {
+    if peers().iter().any(|p| p.name() == name) {
+        return Ok(());
+    }
     registry(&[name.to_owned()]).map(|_| ())
 }
 
 /// Where costs are kept.
 pub(crate) fn cache_folder() -> PathBuf {
-    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     variable("BRICOLAGE_CACHE_DIR")
         .or_else(|| variable("XDG_CACHE_HOME").map(|c| c.join("bricolage")))
         .or_else(|| variable("HOME").map(|h| h.join(".cache/bricolage")))

@@ -22,8 +22,7 @@ fn is_anchor(graph: &Graph, node: NodeId) -> bool {
 }
 
 /// Up to three regions that end at `exit`: the node alone, with what leads back to one anchor, and
-/// with everything around that up to [`MOST`] nodes, anchors or not. `place` gives a node's place in
-/// topological order.
+/// with everything around that up to [`MOST`] nodes, anchors or not.
 pub(super) fn regions(graph: &Graph, exit: NodeId) -> Vec<Region> {
     let mut sets = vec![vec![exit]];
     for anchors in [1, usize::MAX] {

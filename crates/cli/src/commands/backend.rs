@@ -16,6 +16,7 @@ pub(crate) fn statuses() -> Vec<BackendStatus> {
     if !backends.onnxruntime.is_present() {
         all.push(backends.onnxruntime.status());
     }
+    all.extend(setup::peers().iter().map(|p| p.status()));
     all
 }
 

@@ -63,12 +63,20 @@ pub(crate) fn open_peer(
     path: &Path,
     backend: &str,
     setting: &Setting,
+    graph: &Graph,
     inputs: &[(String, Tensor)],
 ) -> Result<RemotePlan, Error> {
     setup::require(backend)?;
-    RemotePlan::open_peer(&command()?, setup::threads(setting), backend, path, inputs).map_err(
-        |e| Error::Peer { target: format!("{}@{backend}", path.display()), why: e.to_string() },
-    )
+    let outputs: Vec<String> =
+        graph.outputs.iter().map(|&v| graph.value(v).name.to_string()).collect();
+    RemotePlan::open_peer(&command()?, setup::threads(setting), backend, path, inputs, &outputs)
+        .map_err(|e| {
+            let why = match e {
+                Error::Worker(why) => why,
+                other => other.to_string(),
+            };
+            Error::Peer { target: format!("{}@{backend}", path.display()), why }
+        })
 }
 
 /// A folder that goes when it is dropped.
@@ -187,7 +195,7 @@ fn open(
             )
         }
         Target::On(path, backend) if !matches!(backend.as_str(), "native" | "reference") => {
-            (open_peer(path, backend, setting, named)?, backend.clone(), threads, None)
+            (open_peer(path, backend, setting, graph, named)?, backend.clone(), threads, None)
         }
         Target::Model(_) | Target::On(..) => {
             let backend = match target {

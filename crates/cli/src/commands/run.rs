@@ -78,7 +78,7 @@ fn on_backend(
         return target::run_graph(graph, &registry, &setup::goal(setting), tensors, observe);
     }
     let named = name_inputs(graph, tensors);
-    let mut open = super::bench::open_peer(path, backend, setting, &named)?;
+    let mut open = super::bench::open_peer(path, backend, setting, graph, &named)?;
     open.outputs()
 }
 
