@@ -25,6 +25,9 @@ use std::{
 const MOST: u32 = 200;
 /// An interval of the ratio that is this narrow is narrow enough.
 const WIDTH: f64 = 0.02;
+/// A sample repeats the run until it lasts this many seconds: long enough that the other targets'
+/// traces in the caches do not count.
+const SAMPLE: f64 = 0.04;
 /// Time for all samples, unless the user says otherwise.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -264,15 +267,15 @@ fn sample(lanes: &mut [Lane], seed: u64, iterations: Option<u32>) -> Result<(), 
         for i in order {
             let lane = &mut lanes[i];
             lane.open.resume();
-            // The first run after a pause finds cold caches and sleeping threads.
+            // The first runs after a pause find cold caches and sleeping threads.
             let fault =
                 |e: bricolage_measure::SampleError| Error::Worker(format!("`{}`: {e}", lane.name));
-            let warm = lane.open.sample(1).map_err(fault)?;
+            let warm = lane.open.sample(2).map_err(fault)? / 2;
             let time = lane.open.sample(repeats[i]).map_err(fault)?;
             lane.open.pause();
             if round < 3 {
                 let one = warm.min(time / repeats[i]).as_secs_f64().max(1e-9);
-                repeats[i] = (4e-3 / one).ceil().clamp(1.0, 1e5) as u32;
+                repeats[i] = (SAMPLE / one).ceil().clamp(1.0, 1e5) as u32;
             } else {
                 lane.samples.push(time.as_secs_f64() * 1e9 / f64::from(repeats[i]));
             }
