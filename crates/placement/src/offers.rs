@@ -62,10 +62,21 @@ fn key(canonical: &str, candidate: &Candidate, backend: &dyn Backend, setting: &
     ))
 }
 
+/// Whether one of these offers for a node alone is a view, or there is one of every op library: then
+/// each library covers the node without help.
+fn is_taken(registry: &Registry, offers: &[Offer]) -> bool {
+    let single = |o: &&Offer| o.candidate.region.nodes.len() == 1;
+    let from = |name: &str| offers.iter().filter(single).any(|o| o.backend() == name);
+    let viewed = offers.iter().filter(single).any(|o| matches!(o.form, Form::View));
+    let mut libraries = registry.iter().filter(|b| b.kind() == BackendKind::OpLibrary);
+    viewed || (offers.iter().any(|o| single(&o)) && libraries.all(|b| from(b.name())))
+}
+
 /// Asks every backend about every node.
 ///
-/// The reference backend is asked only for nodes that no other backend takes alone, so that a cover
-/// always exists and the slow way is taken only where there is no other.
+/// The reference backend is asked only for nodes that an op library, or everybody else, does not take
+/// alone: so that a cover always exists, by each library too, and the slow way is taken only where
+/// there is no other.
 pub fn gather(graph: &Graph, registry: &Registry, setting: &Setting) -> Result<Offers, PlaceError> {
     let order = graph.order();
     let mut offers = Offers { order: order.clone(), all: Vec::new(), declined: Vec::new() };
@@ -78,8 +89,8 @@ pub fn gather(graph: &Graph, registry: &Registry, setting: &Setting) -> Result<O
         let (trusted, others): (Vec<_>, Vec<_>) =
             registry.iter().partition(|b| b.kind() == BackendKind::Reference);
         for backend in others.into_iter().chain(trusted) {
-            let alone = offers.all[before..].iter().any(|o| o.candidate.region.nodes.len() == 1);
-            if backend.kind() == BackendKind::Reference && alone {
+            if backend.kind() == BackendKind::Reference && is_taken(registry, &offers.all[before..])
+            {
                 continue;
             }
             let found = backend.propose(graph, node, setting);
