@@ -92,7 +92,7 @@ pub fn emit(
         let format = Format::plain(tensor_type(graph, output)?.dtype);
         d.convert(registry, &mut pending, output, &format)?;
     }
-    d.finish(placed, setting, step_of_region)
+    d.finish(setting, step_of_region)
 }
 
 fn tensor_type(graph: &Graph, value: ValueId) -> Result<&TensorType, Error> {
@@ -162,11 +162,9 @@ impl Drafting<'_> {
 
     fn finish(
         mut self,
-        placed: &Placed,
         setting: &Setting,
         step_of_region: Vec<Option<usize>>,
     ) -> Result<Emitted, Error> {
-        let _ = placed;
         let graph = self.graph;
         let mut weights = WeightsBuilder::default();
         // Where the bytes of each slot's root lie, when they are not in the arena.
