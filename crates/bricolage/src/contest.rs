@@ -242,18 +242,12 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
         seed: c.cx.goal.seed,
         ..Protocol::default()
     };
-    struct Timed<'a, 'b>(&'a mut (dyn OpenPlan + 'b));
-    impl Sample for Timed<'_, '_> {
-        fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
-            self.0.sample(iterations)
-        }
-    }
     let mut members: Vec<usize> = Vec::new();
     let mut contestants: Vec<Contestant<'_>> = Vec::new();
     for (i, entry) in entries.iter_mut().enumerate() {
         if let Some(open) = &mut entry.open {
             members.push(i);
-            contestants.push(Contestant { sample: Box::new(Timed(&mut **open)) });
+            contestants.push(Contestant { sample: Box::new(&mut **open) });
         }
     }
     let verdicts = race(&mut contestants, &protocol, None, c.cx.cancel);
@@ -265,6 +259,7 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
                     measurement: measurement.clone(),
                     error_share: 0.0,
                     workspace: 0,
+                    refined: true,
                 };
                 if !c.cx.cancel.is_cancelled() {
                     c.database.put(&entries[i].key, &record)?;
@@ -462,13 +457,7 @@ fn compare(
     let (Some(mut a), Some(mut b)) = (entries[mix].open.take(), entries[single].open.take()) else {
         return Ok(None);
     };
-    struct Timed<'a, 'b>(&'a mut (dyn OpenPlan + 'b));
-    impl Sample for Timed<'_, '_> {
-        fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
-            self.0.sample(iterations)
-        }
-    }
-    let result = pair(&mut Timed(&mut *a), &mut Timed(&mut *b), &pairing, c.cx.cancel);
+    let result = pair(&mut *a, &mut *b, &pairing, c.cx.cancel);
     match result {
         Ok(ratio) => {
             let text = serde_json::to_string(&ratio)

@@ -261,11 +261,12 @@ fn placements(
         bench: &bench,
         observed,
         last_level_cache: machine.last_level_cache(),
+        first_deadline: cx.goal.time_limit.map(|limit| started + limit.mul_f64(0.5)),
         // The rest is for whole plans.
         deadline: cx.goal.time_limit.map(|limit| started + limit.mul_f64(0.7)),
         cancel: cx.cancel,
-        progress: &|done, total| {
-            (cx.progress)(&Progress { phase: "measure regions", done, total, best_ns: None })
+        progress: &|phase, done, total| {
+            (cx.progress)(&Progress { phase, done, total, best_ns: None })
         },
     };
     let conversions = MeasuredConversions { pricing: &pricing, registry: cx.registry };
@@ -309,6 +310,8 @@ pub fn place_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Resu
     let observed = Observed::new(graph, &[]);
     let bench = Benches::new(registry, Arc::new(bricolage_runtime::Serial), None, PathBuf::new());
     let cancel = Cancel::default();
+    // The past: nothing is measured.
+    let past = Instant::now().checked_sub(Duration::from_secs(1)).or_else(|| Some(Instant::now()));
     let pricing = Pricing {
         graph,
         setting: goal.setting(),
@@ -316,12 +319,10 @@ pub fn place_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Resu
         bench: &bench,
         observed: &observed,
         last_level_cache: machine.last_level_cache(),
-        // The past: nothing is measured.
-        deadline: Instant::now()
-            .checked_sub(Duration::from_secs(1))
-            .or_else(|| Some(Instant::now())),
+        first_deadline: past,
+        deadline: past,
         cancel: &cancel,
-        progress: &|_, _| {},
+        progress: &|_, _, _| {},
     };
     struct Guessed;
     impl bricolage_placement::ConversionPrices for Guessed {

@@ -31,6 +31,8 @@ pub enum Record {
         error_share: f64,
         /// Bytes of workspace that the kernel declared.
         workspace: u64,
+        /// Whether it was timed in turn with everything else that could be chosen.
+        refined: bool,
     },
     /// It was tried and cannot be used, for this reason.
     Refused(String),

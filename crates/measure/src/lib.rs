@@ -14,6 +14,8 @@ mod statistics;
 pub use database::{Database, DatabaseError, Key, Opened, Record};
 pub use lock::MeasuringLock;
 pub use machine::{Cache, Machine};
-pub use protocol::{Contestant, Pairing, Protocol, Sample, SampleError, Verdict, pair, race};
+pub use protocol::{
+    Contestant, Pairing, Protocol, Repeat, Sample, SampleError, Verdict, pair, race,
+};
 pub use sentinel::{Noise, Sentinel, noise};
 pub use statistics::{Measurement, Ratio, median_interval, quantile};

@@ -16,11 +16,20 @@ pub trait Sample {
     fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError>;
 }
 
-impl<F: FnMut() -> Result<(), SampleError>> Sample for F {
+impl<S: Sample + ?Sized> Sample for &mut S {
+    fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
+        (**self).sample(iterations)
+    }
+}
+
+/// Times a closure, the loop around it included.
+pub struct Repeat<F>(pub F);
+
+impl<F: FnMut() -> Result<(), SampleError>> Sample for Repeat<F> {
     fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
         let start = Instant::now();
         for _ in 0..iterations {
-            self()?;
+            self.0()?;
         }
         Ok(start.elapsed())
     }
@@ -51,6 +60,9 @@ pub struct Protocol {
     pub dominated: f64,
     /// Time for one contestant, at most; it is kept with the interval reached by then.
     pub limit: Duration,
+    /// One run that does not count before each sample: for contestants that push each other out of
+    /// the caches.
+    pub rewarm: bool,
     /// Seed of the order of sampling.
     pub seed: u64,
 }
@@ -66,6 +78,7 @@ impl Default for Protocol {
             precision: 0.01,
             dominated: 1.15,
             limit: Duration::from_secs(2),
+            rewarm: false,
             seed: 0,
         }
     }
@@ -156,7 +169,9 @@ pub fn race(
             rng.shuffle(&mut order);
             for i in order {
                 let lane = &mut lanes[i];
-                match contestants[i].sample.sample(lane.iterations) {
+                let sample = &mut contestants[i].sample;
+                let ready = if p.rewarm { sample.sample(1).map(drop) } else { Ok(()) };
+                match ready.and_then(|()| sample.sample(lane.iterations)) {
                     Ok(time) => {
                         lane.spent += time;
                         lane.samples.push(time.as_secs_f64() * 1e9 / f64::from(lane.iterations));

@@ -1,6 +1,6 @@
 //! Fixed work that is timed between measurements, to see whether the machine itself has moved.
 
-use crate::{Contestant, Protocol, SampleError, Verdict, quantile, race};
+use crate::{Contestant, Protocol, Repeat, SampleError, Verdict, quantile, race};
 use bricolage_runtime::Cancel;
 use serde::{Deserialize, Serialize};
 use std::{hint::black_box, time::Instant};
@@ -108,10 +108,10 @@ pub fn noise(trials: u32) -> Noise {
     for trial in 0..trials {
         sentinel.is_steady();
         let contestant = || Contestant {
-            sample: Box::new(|| -> Result<(), SampleError> {
+            sample: Box::new(Repeat(|| -> Result<(), SampleError> {
                 black_box(compute());
                 Ok(())
-            }),
+            })),
         };
         let protocol = Protocol { seed: u64::from(trial), ..protocol.clone() };
         let verdicts = race(&mut [contestant(), contestant()], &protocol, None, &Cancel::default());

@@ -1,7 +1,7 @@
 //! The stopwatch tells known costs apart, ties equal ones, and the database survives damage.
 
 use bricolage_measure::{
-    Contestant, Database, Key, Machine, Measurement, Pairing, Protocol, Record, Sample,
+    Contestant, Database, Key, Machine, Measurement, Pairing, Protocol, Record, Repeat, Sample,
     SampleError, Verdict, pair, race,
 };
 use bricolage_runtime::Cancel;
@@ -76,7 +76,7 @@ fn real_time_is_taken() {
             Ok(())
         }
     };
-    let mut contestants = [Contestant { sample: Box::new(busy(300)) }];
+    let mut contestants = [Contestant { sample: Box::new(Repeat(busy(300))) }];
     let verdicts = race(&mut contestants, &quick(), None, &Cancel::default());
     let Verdict::Measured(m) = &verdicts[0] else { panic!("{verdicts:?}") };
     assert!(m.min_ns >= 300_000.0 && m.samples >= 9);
@@ -84,7 +84,7 @@ fn real_time_is_taken() {
 
 fn record(ns: f64) -> Record {
     let measurement = Measurement::of(&[ns; 9], 1, false).expect("nine samples");
-    Record::Measured { measurement, error_share: 0.5, workspace: 64 }
+    Record::Measured { measurement, error_share: 0.5, workspace: 64, refined: true }
 }
 
 #[test]

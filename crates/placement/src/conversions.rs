@@ -2,7 +2,7 @@
 
 use crate::{ConversionPrices, PlaceError, Price, Pricing, Trial};
 use bricolage_backend::{Backend, BackendKind, Registry};
-use bricolage_measure::{Contestant, Key, Protocol, Record, Sample, SampleError, Verdict, race};
+use bricolage_measure::{Contestant, Key, Protocol, Record, Verdict, race};
 use bricolage_tensor::{Format, Rng, Tensor};
 use std::{sync::Arc, time::Duration};
 
@@ -75,28 +75,17 @@ impl MeasuredConversions<'_> {
         if open.results().map_err(|e| e.0)? != [content] {
             return Err("it does not keep the elements".to_owned());
         }
-        let sample = |n: u32| open.sample(n);
-        struct Closure<F>(F);
-        impl<F: FnMut(u32) -> Result<Duration, SampleError>> Sample for Closure<F> {
-            fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
-                (self.0)(iterations)
-            }
-        }
         let protocol = Protocol {
             warmup: Duration::from_millis(4),
             limit: Duration::from_millis(200),
             max_samples: 15,
             ..Protocol::default()
         };
-        let verdict = race(
-            &mut [Contestant { sample: Box::new(Closure(sample)) }],
-            &protocol,
-            None,
-            p.cancel,
-        );
+        let verdict =
+            race(&mut [Contestant { sample: Box::new(&mut *open) }], &protocol, None, p.cancel);
         match verdict.into_iter().next() {
             Some(Verdict::Measured(measurement)) => {
-                Ok(Record::Measured { measurement, error_share: 0.0, workspace: 0 })
+                Ok(Record::Measured { measurement, error_share: 0.0, workspace: 0, refined: true })
             }
             Some(Verdict::Failed(why)) => Err(why.0),
             None => Err("there was nothing to time".to_owned()),

@@ -10,6 +10,7 @@ mod offers;
 mod place;
 mod pricing;
 mod problem;
+mod refine;
 mod sweep;
 mod trial;
 

@@ -1,15 +1,13 @@
 //! What each offer costs: from the database, or measured after its results were found right.
 
-use crate::{Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError};
+use crate::{Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError, refine};
 use bricolage_backend::Setting;
-use bricolage_ir::{Error, Graph, Tolerance, evaluate_noisy};
-use bricolage_measure::{
-    Contestant, Database, Measurement, Protocol, Record, Sample, SampleError, Verdict, race,
-};
-use bricolage_runtime::{Cancel, Dims};
+use bricolage_ir::{Error, Graph, Tolerance, ValueId, evaluate_noisy};
+use bricolage_measure::{Contestant, Database, Measurement, Protocol, Record, Verdict, race};
+use bricolage_runtime::{Cancel, Dims, Needs};
 use bricolage_tensor::{Datum, Tensor};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -27,12 +25,21 @@ pub struct Pricing<'a> {
     pub observed: &'a Observed<'a>,
     /// Bytes of the largest cache.
     pub last_level_cache: u64,
+    /// When to stop pricing offers that nothing is known of.
+    pub first_deadline: Option<Instant>,
     /// When to stop measuring.
     pub deadline: Option<Instant>,
     /// Asks to stop measuring.
     pub cancel: &'a Cancel,
-    /// Told before each group of measurements: groups done, groups in all.
-    pub progress: &'a dyn Fn(usize, usize),
+    /// Told before each group of measurements: what is done, groups done, groups in all.
+    pub progress: &'a dyn Fn(&'static str, usize, usize),
+}
+
+impl Pricing<'_> {
+    /// Whether `deadline` has passed or a stop was asked for.
+    pub(crate) fn is_over(&self, deadline: Option<Instant>) -> bool {
+        deadline.is_some_and(|d| Instant::now() >= d) || self.cancel.is_cancelled()
+    }
 }
 
 /// What is known of an offer.
@@ -59,14 +66,14 @@ pub struct Effort {
     pub skipped: usize,
 }
 
-/// The limits of a measurement inside placement: short, for there are many.
+/// The limits of the first measurement of an offer, which tells who is far from the best.
 fn protocol(seed: u64) -> Protocol {
     Protocol {
-        warmup: Duration::from_millis(4),
-        min_samples: 7,
-        max_samples: 25,
-        precision: 0.015,
-        limit: Duration::from_millis(400),
+        warmup: Duration::from_millis(2),
+        min_samples: 5,
+        max_samples: 9,
+        precision: 0.05,
+        limit: Duration::from_millis(200),
         seed,
         ..Protocol::default()
     }
@@ -75,13 +82,12 @@ fn protocol(seed: u64) -> Protocol {
 /// Prices every offer, measuring those that the database does not know; offers for equal regions
 /// race against each other, the largest regions first.
 pub fn price(p: &Pricing<'_>, offers: &[Offer]) -> Result<(Vec<Price>, Effort), PlaceError> {
-    let mut prices = vec![Price::Unmeasured; offers.len()];
+    let mut records: Vec<Option<Record>> = vec![None; offers.len()];
     let mut effort = Effort::default();
     let mut by_key: HashMap<&str, Vec<usize>> = HashMap::new();
     let mut groups: HashMap<&str, Vec<usize>> = HashMap::new();
     for (i, offer) in offers.iter().enumerate() {
         if matches!(offer.form, Form::View) {
-            prices[i] = Price::Free;
             continue;
         }
         let same = by_key.entry(offer.key.0.as_str()).or_default();
@@ -92,7 +98,7 @@ pub fn price(p: &Pricing<'_>, offers: &[Offer]) -> Result<(Vec<Price>, Effort), 
         match p.database.get(&offer.key)? {
             Some(record) => {
                 effort.known += 1;
-                prices[i] = Price::from(record);
+                records[i] = Some(record);
             }
             None => groups.entry(&offer.canonical).or_default().push(i),
         }
@@ -100,24 +106,35 @@ pub fn price(p: &Pricing<'_>, offers: &[Offer]) -> Result<(Vec<Price>, Effort), 
     let mut waiting: Vec<Vec<usize>> = groups.into_values().collect();
     waiting.sort_by_key(|g| (std::cmp::Reverse(region_work(p.graph, &offers[g[0]])), g[0]));
     let total = waiting.len();
+    let mut news: HashSet<usize> = HashSet::new();
     for (done, group) in waiting.into_iter().enumerate() {
-        let late = p.deadline.is_some_and(|d| Instant::now() >= d);
-        if late || p.cancel.is_cancelled() {
+        if p.is_over(p.first_deadline) {
             effort.skipped += group.len();
             continue;
         }
-        (p.progress)(done, total);
+        (p.progress)("measure regions", done, total);
         let members: Vec<&Offer> = group.iter().map(|&i| &offers[i]).collect();
         for (&i, record) in group.iter().zip(measure_group(p, &members)) {
             let Some(record) = record else {
                 effort.skipped += 1;
                 continue;
             };
-            effort.measured += 1;
+            news.insert(i);
             p.database.put(&offers[i].key, &record)?;
-            prices[i] = Price::from(record);
+            records[i] = Some(record);
         }
     }
+    news.extend(refine::refine(p, offers, &mut records)?);
+    effort.measured = news.len();
+    let mut prices: Vec<Price> = offers
+        .iter()
+        .zip(records)
+        .map(|(offer, record)| match (&offer.form, record) {
+            (Form::View, _) => Price::Free,
+            (Form::Kernel(_), None) => Price::Unmeasured,
+            (Form::Kernel(_), Some(record)) => Price::from(record),
+        })
+        .collect();
     for same in by_key.values() {
         for &i in &same[1..] {
             prices[i] = prices[same[0]].clone();
@@ -190,28 +207,20 @@ fn measure_group(p: &Pricing<'_>, offers: &[&Offer]) -> Vec<Option<Record>> {
     let verdicts = {
         let mut contestants: Vec<Contestant<'_>> = open
             .iter_mut()
-            .map(|(_, trial, ..)| Contestant { sample: Box::new(Borrowed(&mut **trial)) })
+            .map(|(_, trial, ..)| Contestant { sample: Box::new(&mut **trial) })
             .collect();
         race(&mut contestants, &protocol(offers.len() as u64), None, p.cancel)
     };
     for ((i, _, error_share, workspace), verdict) in open.into_iter().zip(verdicts) {
         records[i] = match verdict {
             Verdict::Measured(measurement) => {
-                Some(Record::Measured { measurement, error_share, workspace })
+                Some(Record::Measured { measurement, error_share, workspace, refined: false })
             }
             Verdict::Failed(_) if p.cancel.is_cancelled() => None,
             Verdict::Failed(why) => Some(Record::Refused(why.0)),
         };
     }
     records
-}
-
-struct Borrowed<'a, 'b>(&'a mut (dyn OpenTrial + 'b));
-
-impl Sample for Borrowed<'_, '_> {
-    fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
-        self.0.sample(iterations)
-    }
 }
 
 /// Compiles an offer, runs it twice on the reference inputs and compares; its error as a share of
@@ -221,34 +230,12 @@ fn admit<'a>(
     offer: &Offer,
     expected: &Expected,
 ) -> Result<(Box<dyn OpenTrial + 'a>, f64, u64), TrialError> {
-    let Form::Kernel(backend) = &offer.form else {
-        return Err(TrialError("a view has no kernel".to_owned()));
-    };
-    let candidate = &offer.candidate;
-    let bound = backend.bind(p.graph, candidate, &p.setting).map_err(TrialError)?;
-    let mut inputs = Vec::new();
-    for (&v, format) in candidate.region.inputs.iter().zip(&candidate.inputs) {
-        let content = p.observed.get(v).map_err(|e| TrialError(e.to_string()))?;
-        let content =
-            content.ok_or_else(|| TrialError("an input has no reference content".to_owned()))?;
-        inputs.push((content.clone(), format.clone()));
-    }
-    let outputs: Vec<_> = expected
-        .results
-        .iter()
-        .zip(&candidate.outputs)
-        .map(|(t, format)| (t.dims().to_vec(), format.clone()))
-        .collect();
-    let input_dims: Vec<Vec<i64>> = inputs.iter().map(|(t, _)| t.dims().to_vec()).collect();
-    let output_dims: Vec<Vec<i64>> = outputs.iter().map(|(d, _)| d.clone()).collect();
-    let needs =
-        bound.kernel.needs(&Dims { inputs: &input_dims, outputs: &output_dims }, p.setting.threads);
-    let trial = Trial::new(&bound, &inputs, &outputs, p.setting.threads, p.last_level_cache)?;
-    let mut open = p.bench.open(backend.name(), trial)?;
+    let (trial, needs) = trial(p, offer)?;
+    let mut open = p.bench.open(offer.backend(), trial)?;
     let first = open.results()?;
     let mut share: f64 = 0.0;
     for ((reference, found), floor) in expected.results.iter().zip(&first).zip(&expected.floors) {
-        let allowed = floor.or_share_of(reference, 8.0 * candidate.numerics.error());
+        let allowed = floor.or_share_of(reference, 8.0 * offer.candidate.numerics.error());
         let error = Error::between(reference, found);
         let this = error.share_of(&allowed);
         if this.is_nan() || this > 1.0 {
@@ -265,4 +252,31 @@ fn admit<'a>(
         ));
     }
     Ok((open, share, needs.workspace))
+}
+
+/// A trial of an offer on the reference inputs, and what its kernel needs.
+pub(crate) fn trial(p: &Pricing<'_>, offer: &Offer) -> Result<(Trial, Needs), TrialError> {
+    let Form::Kernel(backend) = &offer.form else {
+        return Err(TrialError("a view has no kernel".to_owned()));
+    };
+    let candidate = &offer.candidate;
+    let bound = backend.bind(p.graph, candidate, &p.setting).map_err(TrialError)?;
+    let content = |v: ValueId| {
+        let content = p.observed.get(v).map_err(|e| TrialError(e.to_string()))?;
+        content.ok_or_else(|| TrialError("the reference has no content for it".to_owned()))
+    };
+    let mut inputs = Vec::new();
+    for (&v, format) in candidate.region.inputs.iter().zip(&candidate.inputs) {
+        inputs.push((content(v)?.clone(), format.clone()));
+    }
+    let mut outputs = Vec::new();
+    for (&v, format) in candidate.region.outputs.iter().zip(&candidate.outputs) {
+        outputs.push((content(v)?.dims().to_vec(), format.clone()));
+    }
+    let input_dims: Vec<Vec<i64>> = inputs.iter().map(|(t, _)| t.dims().to_vec()).collect();
+    let output_dims: Vec<Vec<i64>> = outputs.iter().map(|(d, _)| d.clone()).collect();
+    let threads = p.setting.threads;
+    let needs = bound.kernel.needs(&Dims { inputs: &input_dims, outputs: &output_dims }, threads);
+    let trial = Trial::new(&bound, &inputs, &outputs, threads, p.last_level_cache)?;
+    Ok((trial, needs))
 }

@@ -62,9 +62,9 @@ type Body = dyn Fn(usize, usize) + Sync;
 struct Shared {
     /// Generation of the job in the upper half, [`OPEN`], and the number of enlisted workers.
     state: Lines<AtomicU64>,
-    /// The next task to hand out.
-    next: Lines<AtomicUsize>,
-    job: Lines<UnsafeCell<Option<(*const Body, usize)>>>,
+    /// Of each thread: first and end of its own tasks that are left, packed by [`range`].
+    ranges: Vec<Lines<AtomicU64>>,
+    job: Lines<UnsafeCell<Option<*const Body>>>,
     /// Whether a caller has the workers.
     taken: AtomicBool,
     stop: AtomicBool,
@@ -99,7 +99,7 @@ impl ThreadPool {
     pub fn new(options: &PoolOptions) -> std::io::Result<ThreadPool> {
         let shared = Arc::new(Shared {
             state: Lines(AtomicU64::new(0)),
-            next: Lines(AtomicUsize::new(0)),
+            ranges: (0..options.threads.max(1)).map(|_| Lines(AtomicU64::new(0))).collect(),
             job: Lines(UnsafeCell::new(None)),
             taken: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -156,7 +156,9 @@ impl Pool for ThreadPool {
         if let Some((pool, thread)) = INSIDE.get() {
             return serially(if std::ptr::eq(pool, shared) { thread } else { 0 });
         }
-        if tasks <= 1 || self.workers.is_empty() || shared.taken.swap(true, Ordering::Acquire) {
+        let threads = self.threads();
+        let alone = tasks <= 1 || threads == 1 || u32::try_from(tasks).is_err();
+        if alone || shared.taken.swap(true, Ordering::Acquire) {
             return serially(0);
         }
         // SAFETY: this caller has `taken` and the last job was joined, so no worker looks at `job`.
@@ -164,16 +166,19 @@ impl Pool for ThreadPool {
         unsafe {
             let body =
                 std::mem::transmute::<*const (dyn Fn(usize, usize) + Sync), *const Body>(body);
-            *shared.job.0.get() = Some((body, tasks));
+            *shared.job.0.get() = Some(body);
         }
-        shared.next.0.store(0, Ordering::Relaxed);
+        for (thread, left) in shared.ranges.iter().enumerate() {
+            let (first, end) = (thread * tasks / threads, (thread + 1) * tasks / threads);
+            left.0.store(range(first as u32, end as u32), Ordering::Relaxed);
+        }
         let generation = (shared.state.0.load(Ordering::Relaxed) >> 32).wrapping_add(1);
         shared.state.0.store(generation << 32 | OPEN, Ordering::SeqCst);
         if shared.sleeping.load(Ordering::SeqCst) != 0 {
             drop(lock(&shared.bed)); // who decided to sleep before the job opened, sleeps by now
             shared.bell.notify_all();
         }
-        hand_out(shared, body, tasks, 0);
+        hand_out(shared, body, 0);
         let mut seen = shared.state.0.fetch_and(!OPEN, Ordering::AcqRel) & COUNT;
         let mut spins = 0u32;
         while seen != 0 {
@@ -193,21 +198,41 @@ impl Pool for ThreadPool {
     }
 }
 
-/// Runs tasks until none is left.
-fn hand_out(shared: &Shared, body: &(dyn Fn(usize, usize) + Sync), tasks: usize, thread: usize) {
+/// Tasks `first..end` in one word.
+fn range(first: u32, end: u32) -> u64 {
+    u64::from(first) << 32 | u64::from(end)
+}
+
+/// Takes a task out of a range: its first for the thread it belongs to, its last for others.
+fn take(left: &AtomicU64, own: bool) -> Option<usize> {
+    let split = |packed: u64| ((packed >> 32) as u32, packed as u32);
+    let shorter = |packed| match split(packed) {
+        (first, end) if first >= end => None,
+        (first, end) if own => Some(range(first + 1, end)),
+        (first, end) => Some(range(first, end - 1)),
+    };
+    let before = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shorter).ok()?;
+    let (first, end) = split(before);
+    Some(if own { first } else { end - 1 } as usize)
+}
+
+/// Runs the thread's own tasks, then those that others have not come to.
+///
+/// Equal jobs thus give equal tasks to each thread, whose data are in its own cache already.
+fn hand_out(shared: &Shared, body: &(dyn Fn(usize, usize) + Sync), thread: usize) {
     INSIDE.set(Some((shared, thread)));
     let result = catch_unwind(AssertUnwindSafe(|| {
-        loop {
-            let task = shared.next.0.fetch_add(1, Ordering::Relaxed);
-            if task >= tasks {
-                break;
+        let threads = shared.ranges.len();
+        for at in 0..threads {
+            let left = &shared.ranges[(thread + at) % threads].0;
+            while let Some(task) = take(left, at == 0) {
+                body(task, thread);
             }
-            body(task, thread);
         }
     }));
     INSIDE.set(None);
     if let Err(panic) = result {
-        shared.next.0.store(tasks, Ordering::Relaxed);
+        shared.ranges.iter().for_each(|left| left.0.store(0, Ordering::Relaxed));
         lock(&shared.panic).get_or_insert(panic);
     }
 }
@@ -219,12 +244,9 @@ fn work(shared: &Shared, thread: usize) {
         last = generation;
         // SAFETY: this worker is enlisted in an open job, so the caller wrote `job` before, and
         // keeps the body alive until the count below has gone back.
-        let (body, tasks) = unsafe {
-            let (body, tasks) =
-                (*shared.job.0.get()).expect("a job is written before it is opened");
-            (&*body, tasks)
-        };
-        hand_out(shared, body, tasks, thread);
+        let body =
+            unsafe { &*(*shared.job.0.get()).expect("a job is written before it is opened") };
+        hand_out(shared, body, thread);
         shared.state.0.fetch_sub(1, Ordering::Release);
     }
 }
