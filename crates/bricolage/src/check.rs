@@ -29,25 +29,43 @@ struct Held {
     format: Format,
 }
 
+/// A value in a format.
+type Named = (ValueId, Format);
+
 #[derive(Default)]
-struct Memory(HashMap<Space, Vec<Held>>);
+struct Memory {
+    spaces: HashMap<Space, Vec<Held>>,
+    /// A view is the same bytes as what it is a view of.
+    view_of: HashMap<Named, Named>,
+}
 
 impl Memory {
+    /// What the bytes of a value in a format were written as.
+    fn root(&self, value: ValueId, format: &Format) -> Named {
+        let mut named = (value, format.clone());
+        while let Some(of) = self.view_of.get(&named) {
+            named = of.clone();
+        }
+        named
+    }
+
     /// The bytes now hold nothing that may be read.
     fn clobber(&mut self, space: Space, start: u64, end: u64) {
         if start < end {
-            self.0.entry(space).or_default().retain(|h| h.end <= start || end <= h.start);
+            self.spaces.entry(space).or_default().retain(|h| h.end <= start || end <= h.start);
         }
     }
 
     fn write(&mut self, space: Space, start: u64, end: u64, value: ValueId, format: &Format) {
         self.clobber(space, start, end);
-        self.0.entry(space).or_default().push(Held { start, end, value, format: format.clone() });
+        let (value, format) = self.root(value, format);
+        self.spaces.entry(space).or_default().push(Held { start, end, value, format });
     }
 
     fn holds(&self, space: Space, start: u64, end: u64, value: ValueId, format: &Format) -> bool {
-        let wanted = Held { start, end, value, format: format.clone() };
-        self.0.get(&space).is_some_and(|all| all.contains(&wanted))
+        let (value, format) = self.root(value, format);
+        let wanted = Held { start, end, value, format };
+        self.spaces.get(&space).is_some_and(|all| all.contains(&wanted))
     }
 }
 
@@ -78,6 +96,11 @@ pub fn check(
         Type::Tensor(t) => Ok(Format::plain(t.dtype)),
         other => Err(format!("`{}` is {other}, not a tensor", graph.value(v).name)),
     };
+    for region in placed.regions.iter().filter(|r| matches!(r.offer.form, Form::View)) {
+        let c = &region.offer.candidate;
+        let (from, to) = (c.region.inputs[0], c.region.outputs[0]);
+        memory.view_of.insert((to, c.outputs[0].clone()), (from, c.inputs[0].clone()));
+    }
     for (i, &input) in graph.inputs.iter().enumerate() {
         let ty = plan.inputs.get(i).ok_or("the plan has fewer inputs than the graph")?;
         let len = ty.ty.byte_len().ok_or("an input has no constant size")?;
@@ -89,16 +112,6 @@ pub fn check(
         let candidate = &region.offer.candidate;
         let border = &candidate.region;
         if let Form::View = region.offer.form {
-            // From here on, each place that holds the input holds the output as well.
-            let (from, to) = (border.inputs[0], border.outputs[0]);
-            for held in memory.0.values_mut() {
-                let again: Vec<Held> = held
-                    .iter()
-                    .filter(|h| h.value == from && h.format == candidate.inputs[0])
-                    .map(|h| Held { value: to, format: candidate.outputs[0].clone(), ..h.clone() })
-                    .collect();
-                held.extend(again);
-            }
             continue;
         }
         let origin = border.origin(graph);
@@ -150,7 +163,7 @@ pub fn check(
                 };
                 let held: Vec<Held> = match location(plan, *from) {
                     Some(source) => {
-                        let all = memory.0.get(&source.0);
+                        let all = memory.spaces.get(&source.0);
                         all.into_iter()
                             .flatten()
                             .filter(|h| (h.start, h.end) == (source.1, source.2))
@@ -163,7 +176,7 @@ pub fn check(
                 };
                 memory.clobber(target.0, target.1, target.2);
                 for h in held {
-                    memory.0.entry(target.0).or_default().push(Held {
+                    memory.spaces.entry(target.0).or_default().push(Held {
                         start: target.1,
                         end: target.2,
                         ..h

@@ -107,6 +107,7 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
         deadline: cx.goal.time_limit.map(|limit| started + limit),
         scratch: cx.cache.join("scratch"),
         placed: &placed.all,
+        floors: contest::Floors::default(),
     })?;
     drop(lock);
     warnings.extend(best.warnings.iter().cloned());

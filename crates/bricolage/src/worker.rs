@@ -508,6 +508,38 @@ pub trait OpenPlan: Sample {
     fn resume(&mut self) {}
 }
 
+/// A plan that is paused except while it is sampled, so that it and others like it do not disturb
+/// each other. It stays paused afterwards.
+pub struct Alone<'a>(&'a mut dyn OpenPlan);
+
+impl<'a> Alone<'a> {
+    /// Pauses `plan`.
+    pub fn new(plan: &'a mut dyn OpenPlan) -> Alone<'a> {
+        plan.pause();
+        Alone(plan)
+    }
+}
+
+impl Sample for Alone<'_> {
+    fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
+        self.0.resume();
+        let time = self.warm_up().and_then(|()| self.0.sample(iterations));
+        self.0.pause();
+        time
+    }
+}
+
+impl Alone<'_> {
+    /// The first runs after a pause find cold caches and sleeping threads.
+    fn warm_up(&mut self) -> Result<(), SampleError> {
+        const ENOUGH: Duration = Duration::from_millis(15);
+        if self.0.sample(1)? < ENOUGH {
+            self.0.sample(1)?;
+        }
+        Ok(())
+    }
+}
+
 /// An artefact or a peer's model that is open in a worker process of its own.
 pub struct RemotePlan {
     worker: Worker,

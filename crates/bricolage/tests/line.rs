@@ -11,7 +11,7 @@ use bricolage_backends::{Native, Reference};
 use bricolage_ir::{Error, Graph, Tolerance, evaluate, evaluate_noisy, ops, origin};
 use bricolage_measure::{Database, Machine};
 use bricolage_runtime::{Action, Cancel, Place, Session};
-use bricolage_tensor::{DType, Datum, Rng, Tensor, TensorType};
+use bricolage_tensor::{DType, Datum, Rng, Shape, Tensor, TensorType};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -26,7 +26,8 @@ fn goal() -> Goal {
     Goal { threads: 1, policy: Policy::Default, time_limit: None, seed: 3, shapes: Vec::new() }
 }
 
-/// Two convolutions with a residual, pooling and a product: every kind of edge that plans have.
+/// Two convolutions with a residual, pooling, a view of a convolution's result, and products: every
+/// kind of edge that plans have.
 fn network(seed: u64) -> Graph {
     let mut rng = Rng::new(seed);
     let mut random = |dims: &[i64]| Tensor::generate(DType::F32, dims, |_| 0.3 * rng.normal());
@@ -46,7 +47,21 @@ fn network(seed: u64) -> Graph {
     let d = g.add1(mean, &[c], origin("mean")).unwrap();
     let product = ops::MatMul { transpose_lhs: false, transpose_rhs: false };
     let y = g.add1(product, &[d, fc], origin("fc")).unwrap();
-    g.outputs = vec![y, a];
+    let pool = ops::Pool {
+        kind: ops::PoolKind::Max { indices: false },
+        kernel: vec![2, 2],
+        strides: vec![2, 2],
+        dilations: vec![1, 1],
+        pads: vec![(0, 0); 2],
+        ceil_mode: false,
+    };
+    let e = g.add1(pool, &[b], origin("pool")).unwrap();
+    let flat = ops::Reshape { to: Shape::fixed(&[1, 16 * 6 * 6]) };
+    let e = g.add1(flat, &[e], origin("flatten")).unwrap();
+    let wide = g.constant("wide", random(&[16 * 6 * 6, 4]));
+    let product = ops::MatMul { transpose_lhs: false, transpose_rhs: false };
+    let z = g.add1(product, &[e, wide], origin("wide")).unwrap();
+    g.outputs = vec![y, a, z];
     g
 }
 

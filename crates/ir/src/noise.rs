@@ -86,15 +86,11 @@ fn with_noise(tensor: &Tensor, terms: u64, share: f64, rng: &mut Rng) -> Tensor 
     let roundoff = tensor.dtype().epsilon() / 2.0;
     let deep = if terms > 1 { roundoff * (terms as f64 / 2.0).sqrt() * rms } else { 0.0 };
     let wide = deep + share * largest / 4.0;
+    // Two independent errors, of the sum and of the rounded result, have one variance together.
+    let spread = |v: f64| (wide * wide + roundoff * roundoff * v * v).sqrt();
     let noisy: Vec<f64> = values
         .iter()
-        .map(|&v| {
-            if v.is_finite() {
-                v + wide * rng.normal() + roundoff * v.abs() * rng.normal()
-            } else {
-                v
-            }
-        })
+        .map(|&v| if v.is_finite() { v + spread(v) * rng.normal() } else { v })
         .collect();
     Tensor::from_f64(tensor.dtype(), tensor.dims(), &noisy)
 }

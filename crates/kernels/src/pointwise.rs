@@ -657,7 +657,9 @@ impl Pointwise {
         }
         let pieces = width.div_ceil(TASK);
         let rows_of_a_task = (TASK / width).max(1);
-        let tasks = rows.div_ceil(rows_of_a_task) * pieces;
+        let groups = rows.div_ceil(rows_of_a_task);
+        let tasks = groups * pieces;
+        let one_image = extents[0] == 1;
         let workspace = Shared::new(run.workspace.as_mut_ptr().cast::<f32>());
         let sources = SharedSources(&sources[..count]);
         let steps = spec.body.len();
@@ -667,7 +669,10 @@ impl Pointwise {
             if run.cancel.is_cancelled() {
                 return;
             }
-            let (group, piece) = (task / pieces, task % pieces);
+            let (group, piece) = match one_image {
+                true => (task % groups, task / groups),
+                false => (task / pieces, task % pieces),
+            };
             let scratch = workspace.get().wrapping_add(thread * scratch_len);
             let first = group * rows_of_a_task;
             // SAFETY: each task writes elements of its own and its thread's part of the workspace,

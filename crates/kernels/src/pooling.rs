@@ -337,8 +337,8 @@ impl Kernel for Pooling {
                 if input.kind == Kind::Last { (1, blocks) } else { (blocks, 1) };
             let lines = Shared::new(run.workspace.as_mut_ptr().cast::<f32>());
             spread(run.pool, work, input.dims.n * chunks * bands, &|task, thread| {
-                let (image, band) = (task / bands, task % bands);
-                let (n, chunk) = (image / chunks, image % chunks);
+                let (task, chunk) = (task / chunks, task % chunks);
+                let (n, band) = (task / bands, task % bands);
                 let line = lines.get().wrapping_add(thread * line);
                 for y in band * 8..(band * 8 + 8).min(rows) {
                     for block in chunk..chunk + blocks_of_a_task {

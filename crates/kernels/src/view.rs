@@ -387,6 +387,9 @@ impl OnStack for [i64] {
 const WORTH_SPLITTING: usize = 100_000;
 
 /// Runs all tasks: on the pool when `work` (in multiply-adds, roughly) is worth a fork, else here.
+///
+/// Each thread takes an equal share of the numbers first. Kernels on images number their tasks by
+/// image, then by rows, then by channels: then the rows that a thread reads are those that it wrote.
 pub(crate) fn spread(
     pool: &dyn Pool,
     work: usize,

@@ -135,6 +135,15 @@ impl Placed {
         all.into_iter().collect()
     }
 
+    /// Whether no two backends share the work; the reference, which stands in where a backend has no
+    /// kernel, is not counted.
+    pub fn is_single(&self) -> bool {
+        let trusted = |r: &&PlacedRegion| matches!(&r.offer.form, Form::Kernel(b) if b.kind() == BackendKind::Reference);
+        let stand_ins: BTreeSet<&str> =
+            self.regions.iter().filter(trusted).map(|r| r.offer.backend()).collect();
+        self.backends().iter().filter(|b| !stand_ins.contains(b.as_str())).count() <= 1
+    }
+
     /// Names of the backends used, each once, views left out.
     pub fn backends(&self) -> Vec<String> {
         let named = self.regions.iter().filter(|r| !matches!(r.offer.form, Form::View));

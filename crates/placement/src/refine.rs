@@ -11,7 +11,7 @@ use std::{collections::HashMap, time::Duration};
 /// An offer that is slower than this multiple of the best for its region is not looked at again.
 const CONTESTED: f64 = 1.3;
 /// Bytes of trials that are open at the same time; one trial at least.
-const OPEN_BYTES: u64 = 512 << 20;
+const OPEN_BYTES: u64 = 1 << 30;
 
 /// The limits of the second measurement: the same for everybody, for they are compared.
 fn protocol(seed: u64) -> Protocol {
@@ -23,7 +23,7 @@ fn protocol(seed: u64) -> Protocol {
         max_samples: 21,
         precision: 0.0,
         dominated: f64::INFINITY,
-        limit: Duration::from_millis(500),
+        limit: Duration::from_millis(150),
         rewarm: true,
         seed,
     }

@@ -20,8 +20,9 @@ const PATTERN: u8 = 0xA5;
 const ROTATE_FROM: u64 = 1 << 20;
 /// Bytes of rotated constants, at most.
 const ROTATE_BYTES: u64 = 64 << 20;
-/// Copies of the constants, at most.
+/// Copies of the constants, at most; of those built into a kernel, each of which is compiled again.
 const ROTATE_COPIES: u64 = 6;
+const ROTATE_KERNELS: u64 = 3;
 
 /// One kernel as a plan without inputs and outputs: everything lies in the arena.
 #[derive(Clone, Debug)]
@@ -106,9 +107,10 @@ impl Trial {
 
         let all = || bound.constants.iter().chain(&bound.built_in);
         let once: u64 = all().map(|p| (p.bytes.len() as u64).next_multiple_of(ALIGNMENT)).sum();
+        let most = if bound.built_in.is_empty() { ROTATE_COPIES } else { ROTATE_KERNELS };
         let copies = match once {
             0..ROTATE_FROM => 1,
-            _ => (2 * last_level_cache).min(ROTATE_BYTES).div_ceil(once).clamp(1, ROTATE_COPIES),
+            _ => (2 * last_level_cache).min(ROTATE_BYTES).div_ceil(once).clamp(1, most),
         };
         for copy in 0..copies {
             let constants: Vec<BufferId> =
@@ -137,11 +139,6 @@ impl Trial {
             }
         });
         Ok(Trial { plan, weights, fills, results })
-    }
-
-    /// How often the kernel runs in one run of the plan.
-    pub fn repeats(&self) -> u32 {
-        self.plan.steps.len() as u32
     }
 }
 
@@ -187,6 +184,8 @@ fn constant_buffer(plan: &mut Plan, packed: &Packed) -> BufferId {
 pub struct LocalTrial {
     session: Session,
     trial: Trial,
+    /// The step that runs next: the copies of the constants take turns.
+    next: usize,
     /// The arena before a run: inputs in place, everything else patterned.
     before: Vec<u8>,
 }
@@ -208,11 +207,13 @@ impl LocalTrial {
             arena[*at as usize..][..bytes.len()].copy_from_slice(bytes);
         }
         let before = session.arena().bytes().to_vec();
-        Ok(LocalTrial { session, trial, before })
+        Ok(LocalTrial { session, trial, next: 0, before })
     }
 
     fn run(&mut self) -> Result<(), String> {
-        self.session.run_into(&[], &mut [], None).map_err(|e| match e {
+        let step = self.next;
+        self.next = (step + 1) % self.trial.plan.steps.len().max(1);
+        self.session.run_step(step).map_err(|e| match e {
             bricolage_runtime::SessionError::Step { error, .. } => error.to_string(),
             other => other.to_string(),
         })
@@ -221,14 +222,11 @@ impl LocalTrial {
 
 impl Sample for LocalTrial {
     fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
-        // One run of the plan is `repeats` runs of the kernel.
-        let repeats = self.trial.repeats();
-        let rounds = iterations.div_ceil(repeats);
         let start = Instant::now();
-        for _ in 0..rounds {
+        for _ in 0..iterations {
             self.run().map_err(SampleError)?;
         }
-        Ok(start.elapsed().mul_f64(f64::from(iterations) / f64::from(rounds * repeats)))
+        Ok(start.elapsed())
     }
 }
 

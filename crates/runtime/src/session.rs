@@ -360,6 +360,45 @@ impl Session {
         self.run_observed(inputs, outputs, trace, &mut |_, _| {})
     }
 
+    /// Runs one step on what the arena holds, as for a trial of its kernel; the plan has no inputs
+    /// and no outputs.
+    pub fn run_step(&mut self, index: usize) -> Result<(), SessionError> {
+        let program = self.program.clone();
+        let plan = program.plan();
+        check_ports("inputs", &plan.inputs, std::iter::empty())?;
+        check_ports("outputs", &plan.outputs, std::iter::empty())?;
+        self.step(&program, index)
+    }
+
+    fn step(&self, program: &Program, index: usize) -> Result<(), SessionError> {
+        let (step, bound) = (&program.plan.steps[index], &self.bound[index]);
+        let result = match &step.action {
+            Action::Run(run) => program.kernels[run.kernel as usize].run(&mut Run {
+                inputs: &self.operands[bound.inputs.clone()],
+                outputs: &self.operands[bound.outputs.clone()],
+                constants: &self.operands[bound.constants.clone()],
+                workspace: self.operands[bound.workspace],
+                pool: &*self.pool,
+                queue: step.queue,
+                cancel: &self.cancel,
+            }),
+            Action::Copy { .. } => {
+                let (from, to) =
+                    (&self.operands[bound.inputs.start], &self.operands[bound.outputs.start]);
+                // SAFETY: both have the same length, and ranges may overlap.
+                unsafe { std::ptr::copy(from.as_ptr(), to.as_mut_ptr(), from.len()) };
+                Ok(())
+            }
+        };
+        result.map_err(|error| {
+            let origin = match &step.action {
+                Action::Run(run) if !run.origin.is_empty() => run.origin.join(", "),
+                _ => "conversion".to_owned(),
+            };
+            SessionError::Step { step: index, origin, error }
+        })
+    }
+
     /// [`Session::run_into`], showing each buffer with its bytes as soon as a step has written it.
     pub fn run_observed(
         &mut self,
@@ -384,33 +423,9 @@ impl Session {
         }
         for (index, (step, bound)) in plan.steps.iter().zip(&self.bound).enumerate() {
             let begin = trace.as_deref().map(Trace::begin);
-            let result = match &step.action {
-                Action::Run(run) => program.kernels[run.kernel as usize].run(&mut Run {
-                    inputs: &self.operands[bound.inputs.clone()],
-                    outputs: &self.operands[bound.outputs.clone()],
-                    constants: &self.operands[bound.constants.clone()],
-                    workspace: self.operands[bound.workspace],
-                    pool: &*self.pool,
-                    queue: step.queue,
-                    cancel: &self.cancel,
-                }),
-                Action::Copy { .. } => {
-                    let (from, to) =
-                        (&self.operands[bound.inputs.start], &self.operands[bound.outputs.start]);
-                    // SAFETY: both have the same length, and ranges may overlap.
-                    unsafe { std::ptr::copy(from.as_ptr(), to.as_mut_ptr(), from.len()) };
-                    Ok(())
-                }
-            };
+            self.step(&program, index)?;
             if let (Some(trace), Some(begin)) = (trace.as_deref_mut(), begin) {
                 trace.end(begin);
-            }
-            if let Err(error) = result {
-                let origin = match &step.action {
-                    Action::Run(run) if !run.origin.is_empty() => run.origin.join(", "),
-                    _ => "conversion".to_owned(),
-                };
-                return Err(SessionError::Step { step: index, origin, error });
             }
             let written: &[BufferId] = match &step.action {
                 Action::Run(run) => &run.outputs,

@@ -14,6 +14,7 @@ mod rows;
 mod scalar;
 mod view;
 
+use crate::BUILT_IN_VERSION;
 use bricolage_backend::{
     Backend, BackendKind, BackendStatus, Bound, Candidate, Declined, Packed, Proposals, Setting,
 };
@@ -25,8 +26,6 @@ use std::sync::Arc;
 use view::View;
 
 const NAME: &str = "native";
-/// Raised whenever a kernel's code or a pattern's choice of parameters changes.
-const VERSION: &str = "1";
 
 /// The library of our own kernels.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +136,7 @@ impl Backend for Native {
     }
 
     fn version(&self) -> String {
-        format!("{VERSION}-{}", self.isa.name())
+        format!("{BUILT_IN_VERSION}-{}", self.isa.name())
     }
 
     fn status(&self) -> BackendStatus {

@@ -2,6 +2,7 @@
 //!
 //! A kernel is the text form of its region; large constants are built in beside it.
 
+use crate::BUILT_IN_VERSION;
 use bricolage_backend::{
     Backend, BackendKind, BackendStatus, Bound, Candidate, Declined, Packed, Proposals, Region,
     Setting,
@@ -54,7 +55,7 @@ impl Backend for Reference {
     }
 
     fn version(&self) -> String {
-        "1".to_owned()
+        BUILT_IN_VERSION.to_owned()
     }
 
     fn status(&self) -> BackendStatus {

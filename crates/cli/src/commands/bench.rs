@@ -9,7 +9,7 @@ use crate::{
 };
 use bricolage::{
     Error, artefact, target,
-    worker::{OpenPlan, RemotePlan, WorkerCommand},
+    worker::{Alone, OpenPlan, RemotePlan, WorkerCommand},
 };
 use bricolage_ir::{Error as Difference, Graph, Tolerance, evaluate, evaluate_noisy};
 use bricolage_measure::{Measurement, Noise, Ratio, Sample, noise};
@@ -266,15 +266,11 @@ fn sample(lanes: &mut [Lane], seed: u64, iterations: Option<u32>) -> Result<(), 
         rng.shuffle(&mut order);
         for i in order {
             let lane = &mut lanes[i];
-            lane.open.resume();
-            // The first runs after a pause find cold caches and sleeping threads.
-            let fault =
-                |e: bricolage_measure::SampleError| Error::Worker(format!("`{}`: {e}", lane.name));
-            let warm = lane.open.sample(2).map_err(fault)? / 2;
-            let time = lane.open.sample(repeats[i]).map_err(fault)?;
-            lane.open.pause();
+            let time = Alone::new(&mut lane.open)
+                .sample(repeats[i])
+                .map_err(|e| Error::Worker(format!("`{}`: {e}", lane.name)))?;
             if round < 3 {
-                let one = warm.min(time / repeats[i]).as_secs_f64().max(1e-9);
+                let one = (time / repeats[i]).as_secs_f64().max(1e-9);
                 repeats[i] = (SAMPLE / one).ceil().clamp(1.0, 1e5) as u32;
             } else {
                 lane.samples.push(time.as_secs_f64() * 1e9 / f64::from(repeats[i]));

@@ -418,8 +418,8 @@ impl Algorithm for Depthwise {
             if call.run.cancel.is_cancelled() {
                 return;
             }
-            let (task, band) = (task / bands, task % bands);
-            let (n, chunk) = (task / chunks, task % chunks);
+            let (task, chunk) = (task / chunks, task % chunks);
+            let (n, band) = (task / bands, task % bands);
             let blocks = match (together, chunk) {
                 (true, 0) if whole_blocks > 0 => (0, whole_blocks),
                 (true, _) => (whole_blocks, blocks),

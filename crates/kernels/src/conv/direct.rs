@@ -226,8 +226,8 @@ pub(super) unsafe fn copy_image(call: &Call<'_>, isa: crate::Isa, from: Image, t
     to.zero_halo();
     let work = 2 * from.dims.n * from.dims.c * from.dims.h * from.dims.w;
     spread(call.run.pool, work, from.dims.n * blocks * bands, &|task, _| {
-        let (image, band) = (task / bands, task % bands);
-        let (n, block) = (image / blocks, image % blocks);
+        let (task, block) = (task / blocks, task % blocks);
+        let (n, band) = (task / bands, task % bands);
         let y = band * ROWS;
         let rows = (from.dims.h - y).min(ROWS);
         // SAFETY: every task writes rows of one block of its own.

@@ -4,7 +4,7 @@ use crate::{
     Isa, NativeKernel, Packed, Spec, SpecError,
     layout::CopyRows,
     spec::{no_constants, recipe},
-    view::{Image, ImageDims, Kind, Want, check, image_kind, spread},
+    view::{Image, ImageDims, Want, check, image_kind, spread},
 };
 use bricolage_runtime::{Dims, Kernel, Needs, Recipe, Run, RunError};
 use bricolage_tensor::{Format, Tensor};
@@ -69,15 +69,9 @@ impl Kernel for Convert {
         // SAFETY: the operands were checked; each task writes rows of one block of its own.
         unsafe {
             to.zero_halo();
-            // Blocks next to each other share cache lines of channels-last rows.
-            let inner = from.kind == Kind::Last || to.kind == Kind::Last;
             spread(run.pool, work, from.dims.n * blocks * bands, &|task, _| {
-                let (n, rest) = (task / (blocks * bands), task % (blocks * bands));
-                let (block, band) = if inner {
-                    (rest % blocks, rest / blocks)
-                } else {
-                    (rest / bands, rest % bands)
-                };
+                let (task, block) = (task / blocks, task % blocks);
+                let (n, band) = (task / bands, task % bands);
                 let y = band * ROWS;
                 let rows = (from.dims.h - y).min(ROWS);
                 self.isa.enter(CopyRows { from, to, n, block, y, rows });

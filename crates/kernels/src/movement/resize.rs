@@ -260,8 +260,8 @@ impl Kernel for Resize {
         unsafe {
             output.zero_halo();
             spread(run.pool, work, input.dims.n * blocks * rows, &|task, _| {
-                let (image, y) = (task / rows, task % rows);
-                let (n, block) = (image / blocks, image % blocks);
+                let (task, block) = (task / blocks, task % blocks);
+                let (n, y) = (task / rows, task % rows);
                 self.isa.enter(Row { of: self, input, output, n, block, y });
             });
         }
