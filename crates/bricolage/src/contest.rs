@@ -250,7 +250,7 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
         max_samples: 101,
         precision: 0.005,
         limit: (left / total.max(1) as u32)
-            .clamp(Duration::from_millis(500), Duration::from_secs(2)),
+            .clamp(Duration::from_millis(500), Duration::from_secs(3)),
         seed: c.cx.goal.seed,
         ..Protocol::default()
     };

@@ -9,7 +9,7 @@
 
 use crate::{EvalError, Graph, Inputs, NodeId, Role, ValueId};
 use bricolage_tensor::{Datum, Rng, Tensor, Type};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Evaluates `graph` with rounding noise on every float value.
 ///
@@ -21,7 +21,20 @@ pub fn evaluate_noisy(
     extra: &dyn Fn(NodeId) -> f64,
     seed: u64,
 ) -> Result<Vec<Datum>, EvalError> {
+    evaluate_noisy_from(graph, inputs, &|_| None, extra, seed)
+}
+
+/// [`evaluate_noisy`], where `exact` may know the contents of values without noise: a node is not
+/// evaluated when its operands have no noise yet and its results are known.
+pub fn evaluate_noisy_from(
+    graph: &Graph,
+    inputs: &[Datum],
+    exact: &dyn Fn(ValueId) -> Option<Tensor>,
+    extra: &dyn Fn(NodeId) -> f64,
+    seed: u64,
+) -> Result<Vec<Datum>, EvalError> {
     let mut rng = Rng::new(seed);
+    let mut noisy: HashSet<ValueId> = HashSet::new();
     let mut contents: HashMap<ValueId, Datum> = HashMap::new();
     contents.extend(graph.inputs.iter().copied().zip(inputs.iter().cloned()));
     let mut left: HashMap<ValueId, usize> = HashMap::new();
@@ -35,20 +48,32 @@ pub fn evaluate_noisy(
         let node = graph.node(id);
         let operands: Vec<Option<&Datum>> =
             node.inputs.iter().map(|v| v.as_ref().and_then(|v| contents.get(v))).collect();
-        let results = node.op.eval(&Inputs(&operands)).map_err(|error| EvalError::Node {
-            origin: node.origin.join(", "),
-            op: node.op.kind().name(),
-            error: Box::new(error),
-        })?;
+        let untouched = node.inputs.iter().flatten().all(|v| !noisy.contains(v));
+        let known = || node.outputs.iter().map(|&v| exact(v).map(Datum::from)).collect();
+        let known: Option<Vec<Datum>> = if untouched { known() } else { None };
+        let results = match known {
+            Some(known) => known,
+            None => node.op.eval(&Inputs(&operands)).map_err(|error| EvalError::Node {
+                origin: node.origin.join(", "),
+                op: node.op.kind().name(),
+                error: Box::new(error),
+            })?,
+        };
         let points = node.op.work(&graph.facts(&node.inputs), &graph.output_facts(id));
         for (&v, datum) in node.outputs.iter().zip(results) {
             let datum = match datum {
                 Datum::Tensor(t) if t.dtype().is_float() => {
+                    noisy.insert(v);
                     let elements = element_count(graph, v).max(1);
                     let terms = points.as_ref().map_or(1, |w| (w.points / elements).max(1));
                     with_noise(&t, terms, extra(id), &mut rng).into()
                 }
-                other => other,
+                other => {
+                    if !untouched {
+                        noisy.insert(v);
+                    }
+                    other
+                }
             };
             contents.insert(v, datum);
         }

@@ -15,7 +15,7 @@ pub use database::{Database, DatabaseError, Key, Opened, Record};
 pub use lock::MeasuringLock;
 pub use machine::{Cache, Machine};
 pub use protocol::{
-    Contestant, Pairing, Protocol, Repeat, Sample, SampleError, Verdict, pair, race,
+    Contestant, LEAST, Pairing, Protocol, Repeat, Sample, SampleError, Verdict, pair, race,
 };
 pub use sentinel::{Noise, Sentinel, noise};
 pub use statistics::{Measurement, Ratio, median_interval, quantile};

@@ -58,7 +58,8 @@ pub struct Protocol {
     pub precision: f64,
     /// A contestant that is surely slower than this multiple of the best is not sampled further.
     pub dominated: f64,
-    /// Time for one contestant, at most; it is kept with the interval reached by then.
+    /// Time for one contestant once it has [`LEAST`] samples; it is kept with the interval reached by
+    /// then.
     pub limit: Duration,
     /// One run that does not count before each sample: for contestants that push each other out of
     /// the caches.
@@ -66,6 +67,9 @@ pub struct Protocol {
     /// Seed of the order of sampling.
     pub seed: u64,
 }
+
+/// Samples without which no time limit ends a measurement: a median of fewer is worth nothing.
+pub const LEAST: usize = 3;
 
 impl Default for Protocol {
     fn default() -> Protocol {
@@ -175,7 +179,7 @@ pub fn race(
                     Ok(time) => {
                         lane.spent += time;
                         lane.samples.push(time.as_secs_f64() * 1e9 / f64::from(lane.iterations));
-                        lane.done = lane.spent >= p.limit;
+                        lane.done = lane.spent >= p.limit && lane.samples.len() >= LEAST;
                     }
                     Err(error) => {
                         lane.failed = Some(error);

@@ -2,7 +2,7 @@
 
 use crate::{Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError, refine};
 use bricolage_backend::Setting;
-use bricolage_ir::{Error, Graph, Tolerance, ValueId, evaluate_noisy};
+use bricolage_ir::{Error, Graph, NodeId, Op, Tolerance, ValueId, evaluate_noisy_from};
 use bricolage_measure::{Contestant, Database, Measurement, Protocol, Record, Verdict, race};
 use bricolage_runtime::{Cancel, Dims, Needs};
 use bricolage_tensor::{Datum, Tensor};
@@ -69,18 +69,21 @@ pub struct Effort {
 /// The limits of the first measurement of an offer, which tells who is far from the best.
 fn protocol(seed: u64) -> Protocol {
     Protocol {
+        // Its results were just checked.
+        warmup_runs: 1,
         warmup: Duration::from_millis(2),
         min_samples: 5,
         max_samples: 9,
         precision: 0.05,
-        limit: Duration::from_millis(200),
+        limit: Duration::from_millis(50),
         seed,
         ..Protocol::default()
     }
 }
 
 /// Prices every offer, measuring those that the database does not know; offers for equal regions
-/// race against each other, the largest regions first.
+/// race against each other, the largest regions first, and those of several products or convolutions
+/// after all others.
 pub fn price(p: &Pricing<'_>, offers: &[Offer]) -> Result<(Vec<Price>, Effort), PlaceError> {
     let mut records: Vec<Option<Record>> = vec![None; offers.len()];
     let mut effort = Effort::default();
@@ -104,10 +107,23 @@ pub fn price(p: &Pricing<'_>, offers: &[Offer]) -> Result<(Vec<Price>, Effort), 
         }
     }
     let mut waiting: Vec<Vec<usize>> = groups.into_values().collect();
-    waiting.sort_by_key(|g| (std::cmp::Reverse(region_work(p.graph, &offers[g[0]])), g[0]));
+    waiting.sort_by_key(|g| {
+        let (heavy, points) = region_work(p.graph, &offers[g[0]]);
+        (heavy > 1, std::cmp::Reverse(points), g[0])
+    });
     let total = waiting.len();
     let mut news: HashSet<usize> = HashSet::new();
-    for (done, group) in waiting.into_iter().enumerate() {
+    for (done, mut group) in waiting.into_iter().enumerate() {
+        group.retain(|&i| match hopeless(p, offers, &by_key, &records, i) {
+            Some(why) => {
+                records[i] = Some(Record::Refused(why));
+                false
+            }
+            None => true,
+        });
+        if group.is_empty() {
+            continue;
+        }
         if p.is_over(p.first_deadline) {
             effort.skipped += group.len();
             continue;
@@ -152,13 +168,57 @@ impl From<Record> for Price {
     }
 }
 
-/// Points of the iteration spaces of a region's nodes.
-fn region_work(graph: &Graph, offer: &Offer) -> u64 {
-    let work = offer.candidate.region.nodes.iter().filter_map(|&n| {
+/// How many nodes of a region multiply and add, and the points of all their iteration spaces.
+fn region_work(graph: &Graph, offer: &Offer) -> (usize, u64) {
+    let (mut heavy, mut points) = (0, 0);
+    for &n in &offer.candidate.region.nodes {
         let node = graph.node(n);
-        node.op.work(&graph.facts(&node.inputs), &graph.output_facts(n))
-    });
-    work.map(|w| w.points).sum()
+        let Some(w) = node.op.work(&graph.facts(&node.inputs), &graph.output_facts(n)) else {
+            continue;
+        };
+        heavy += usize::from(w.macs > 0);
+        points += w.points;
+    }
+    (heavy, points)
+}
+
+/// A region of several products or convolutions is not tried when its backend takes this many times
+/// as long for the nodes one by one as the best backends do: together they do not make up for that.
+const HOPELESS: f64 = 2.0;
+
+/// Why the offer is not worth trying, if the prices of its nodes alone say so.
+fn hopeless(
+    p: &Pricing<'_>,
+    offers: &[Offer],
+    by_key: &HashMap<&str, Vec<usize>>,
+    records: &[Option<Record>],
+    i: usize,
+) -> Option<String> {
+    let nodes = &offers[i].candidate.region.nodes;
+    if nodes.len() < 2 || region_work(p.graph, &offers[i]).0 < 2 {
+        return None;
+    }
+    let alone = |node: &NodeId, own: bool| {
+        offers
+            .iter()
+            .filter(|o| o.candidate.region.nodes == [*node])
+            .filter(|o| !own || o.backend() == offers[i].backend())
+            .filter_map(|o| match (&o.form, &records[*by_key.get(&*o.key.0)?.first()?]) {
+                (Form::Kernel(_), Some(Record::Measured { measurement, .. })) => {
+                    Some(measurement.median_ns)
+                }
+                _ => None,
+            })
+            .min_by(f64::total_cmp)
+    };
+    let sum = |own| {
+        let all = nodes.iter().filter(|&&n| !matches!(p.graph.node(n).op, Op::Reshape(_)));
+        all.map(|n| alone(n, own)).sum::<Option<f64>>()
+    };
+    let ratio = sum(true)? / sum(false)?;
+    (ratio > HOPELESS).then(|| {
+        format!("not tried: its nodes one by one take {ratio:.1} times as long as the best")
+    })
 }
 
 /// What the results of a region must be, and how far they may be from it.
@@ -178,7 +238,9 @@ fn expected(p: &Pricing<'_>, offer: &Offer) -> Result<Expected, String> {
     let results: Result<Vec<Tensor>, String> = region.outputs.iter().map(|&v| content(v)).collect();
     let results = results?;
     let part = p.graph.extract(&region.nodes).map_err(|e| e.to_string())?;
-    let noisy = evaluate_noisy(&part, &inputs?, &|_| 0.0, 1).map_err(|e| e.to_string())?;
+    let exact = |v: ValueId| content(p.graph.find(&part.value(v).name)?).ok();
+    let noisy = evaluate_noisy_from(&part, &inputs?, &exact, &|_| 0.0, 1);
+    let noisy = noisy.map_err(|e| e.to_string())?;
     // `extract` lists outputs in the order of the boundary; the region may keep fewer.
     let names: Vec<&str> = part.outputs.iter().map(|&v| &*part.value(v).name).collect();
     let floors = region.outputs.iter().zip(&results).map(|(&v, reference)| {
