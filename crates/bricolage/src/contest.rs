@@ -349,6 +349,9 @@ pub(crate) fn save_scratch(emitted: &Emitted, goal: &Goal, folder: &Path) -> Res
     artefact::save(folder, true, contents)
 }
 
+/// Plans whose medians are within this ratio are compared pair by pair.
+const CLOSE: f64 = 1.15;
+
 /// The best single backend, unless a mix is faster beyond noise.
 fn choose(
     c: &Contest<'_>,
@@ -359,13 +362,24 @@ fn choose(
 ) -> Result<Best, Error> {
     let median = |e: &Entry| e.measured.as_ref().map(|m| m.median_ns);
     let single = |i: &usize| same.iter().any(|(&p, &e)| e == *i && c.placed[p].is_single());
-    let fastest = |only: &dyn Fn(&usize) -> bool| {
-        let all =
-            (0..entries.len()).filter(|i| only(i)).filter_map(|i| Some((i, median(&entries[i])?)));
-        all.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i)
+    let by_time = |only: &dyn Fn(&usize) -> bool| {
+        let mut all: Vec<(usize, f64)> = (0..entries.len())
+            .filter(|i| only(i))
+            .filter_map(|i| Some((i, median(&entries[i])?)))
+            .collect();
+        all.sort_by(|a, b| a.1.total_cmp(&b.1));
+        all
     };
-    let best_single = fastest(&single);
-    let best_mix = fastest(&|i| !single(i));
+    let (singles, mixes) = (by_time(&single), by_time(&|i| !single(i)));
+    let mut best_single = singles.first().map(|s| s.0);
+    let best_mix = mixes.first().map(|m| m.0);
+    if let [(first, a), (second, b), ..] = singles[..]
+        && b <= CLOSE * a
+        && !c.cx.cancel.is_cancelled()
+        && compare(c, &mut entries, second, first)?.is_some_and(|r| r.is_faster())
+    {
+        best_single = Some(second);
+    }
     let mut chosen = match (best_single, best_mix) {
         (Some(s), _) => s,
         (None, Some(m)) => m,
@@ -442,18 +456,18 @@ fn choose(
     })
 }
 
-/// The mix over the best single backend, pair by pair; known from before when both times are.
+/// One plan over another, pair by pair; known from before when both times are.
 fn compare(
     c: &Contest<'_>,
     entries: &mut [Entry],
-    mix: usize,
-    single: usize,
+    plan: usize,
+    other: usize,
 ) -> Result<Option<Ratio>, Error> {
     let name = format!(
         "ratio {}",
-        blake3::hash(format!("{}\n{}", entries[mix].key.0, entries[single].key.0).as_bytes())
+        blake3::hash(format!("{}\n{}", entries[plan].key.0, entries[other].key.0).as_bytes())
     );
-    if entries[mix].open.is_none() || entries[single].open.is_none() {
+    if entries[plan].open.is_none() || entries[other].open.is_none() {
         let known = c.database.note(&name)?;
         return Ok(known.and_then(|text| serde_json::from_str(&text).ok()));
     }
@@ -461,14 +475,15 @@ fn compare(
     let left =
         c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
     let pairing = Pairing {
-        limit: left.clamp(Duration::from_secs(2), Duration::from_secs(40)),
+        limit: left.clamp(Duration::from_secs(2), Duration::from_secs(30)),
         seed: c.cx.goal.seed,
         ..Pairing::default()
     };
-    let (Some(mut a), Some(mut b)) = (entries[mix].open.take(), entries[single].open.take()) else {
-        return Ok(None);
-    };
-    let result = pair(&mut Alone::new(&mut *a), &mut Alone::new(&mut *b), &pairing, c.cx.cancel);
+    let [a, b] = entries.get_disjoint_mut([plan, other]).map_err(|e| Error::Internal {
+        what: format!("a plan cannot be compared with itself: {e}"),
+    })?;
+    let (Some(a), Some(b)) = (&mut a.open, &mut b.open) else { return Ok(None) };
+    let result = pair(&mut Alone::new(&mut **a), &mut Alone::new(&mut **b), &pairing, c.cx.cancel);
     match result {
         Ok(ratio) => {
             let text = serde_json::to_string(&ratio)

@@ -6,6 +6,7 @@
 
 mod args;
 mod commands;
+mod output;
 mod progress;
 mod setup;
 mod units;

@@ -6,6 +6,7 @@ use crate::{
     unary::{MapUnary, Unary},
 };
 use serde::{Deserialize, Serialize};
+use std::mem::MaybeUninit;
 
 /// One step of an epilogue, after the bias.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -129,7 +130,8 @@ pub(crate) unsafe fn run_tile<S: Simd>(
         target.count == cols && (target.block == LANES || target.first.is_multiple_of(LANES));
     let start = if phase.first { 0 } else { ACCUMULATE };
     let end = if phase.last { epilogue.simple } else { Some((0, 0.0, 0.0)) };
-    if let (true, Some((flags, low, high))) = (whole, end) {
+    if whole {
+        let (flags, low, high) = end.unwrap_or((0, 0.0, 0.0));
         args.flags = start | flags;
         (args.low, args.high) = (low, high);
         args.c_step = target.block;
@@ -140,7 +142,11 @@ pub(crate) unsafe fn run_tile<S: Simd>(
                 args.r[m] = target.r[m].add(at);
             }
         }
-        return tile(args);
+        tile(args);
+        if end.is_none() {
+            finish::<S>(rows, cols, target, epilogue);
+        }
+        return;
     }
     let mut scratch = [0f32; MAX_ROWS * MAX_COLS];
     args.flags = start;
@@ -166,18 +172,38 @@ pub(crate) unsafe fn run_tile<S: Simd>(
         epilogue.apply::<S>(scratch.as_mut_ptr(), addend.as_ptr(), rows * cols);
     }
     for m in 0..rows {
-        if whole {
-            for v in 0..cols / LANES {
-                let x = S::load(scratch.as_ptr().add(m * cols + v * LANES));
-                S::store(target.c[m].add(target.at(v * LANES)), x);
+        for j in 0..target.count {
+            *target.c[m].add(target.at(j)) = scratch[m * cols + j];
+        }
+        for j in target.count..target.count + target.pad {
+            *target.c[m].add(target.at(j)) = 0.0;
+        }
+    }
+}
+
+/// Applies the epilogue to a tile of whole vectors whose sums lie in `target`: gathered, so that a
+/// function runs over all of them at once.
+///
+/// # Safety
+/// As for [`run_tile`].
+#[inline(always)]
+unsafe fn finish<S: Simd>(rows: usize, cols: usize, target: &Target, epilogue: &Epilogue) {
+    let mut sums = MaybeUninit::<[f32; MAX_ROWS * MAX_COLS]>::uninit();
+    let mut addend = MaybeUninit::<[f32; MAX_ROWS * MAX_COLS]>::uninit();
+    let (x, r) = (sums.as_mut_ptr().cast::<f32>(), addend.as_mut_ptr().cast::<f32>());
+    for m in 0..rows {
+        for j in (0..cols).step_by(LANES) {
+            let (from, to) = (target.at(j), m * cols + j);
+            S::store(x.add(to), S::load(target.c[m].add(from)));
+            if epilogue.adds() {
+                S::store(r.add(to), S::load(target.r[m].add(from)));
             }
-        } else {
-            for j in 0..target.count {
-                *target.c[m].add(target.at(j)) = scratch[m * cols + j];
-            }
-            for j in target.count..target.count + target.pad {
-                *target.c[m].add(target.at(j)) = 0.0;
-            }
+        }
+    }
+    epilogue.apply::<S>(x, r, rows * cols);
+    for m in 0..rows {
+        for j in (0..cols).step_by(LANES) {
+            S::store(target.c[m].add(target.at(j)), S::load(x.add(m * cols + j)));
         }
     }
 }

@@ -21,7 +21,7 @@ pub use place::{
     ConversionPrices, PlaceError, Placed, PlacedConversion, PlacedRegion, Placements, RunnerUp,
     place,
 };
-pub use pricing::{Effort, Price, Pricing, price};
+pub use pricing::{Effort, OpenOffer, Price, Pricing, price};
 pub use problem::{Choice, Conversion, Cover, FormatId, Problem, ProblemError, Tensor};
 pub use sweep::{Limits, Solution, sweep};
 pub use trial::{Bench, LocalTrial, OpenTrial, Trial, TrialError};

@@ -182,21 +182,14 @@ pub fn place(
 ) -> Result<Placements, PlaceError> {
     let offers = gather(p.graph, registry, &p.setting)?;
     let (prices, effort) = price(p, &offers.all)?;
-    let everything = |_: &Offer| true;
-    let mut all = vec![cover(p.graph, &offers, &prices, conversions, &everything, "mixed")?];
-    for backend in registry.iter().filter(|b| b.kind() != BackendKind::Reference) {
-        let name = backend.name();
-        let alone = |offer: &Offer| match &offer.form {
-            Form::Kernel(b) => b.name() == name || b.kind() == BackendKind::Reference,
-            Form::View => true,
-        };
-        // A backend that does not cover the graph is no incumbent.
-        if let Ok(placed) =
-            cover(p.graph, &offers, &prices, conversions, &alone, &format!("{name} alone"))
-        {
-            all.push(placed);
+    // A conversion that is measured for one cover may change another.
+    let all = loop {
+        let mut news = false;
+        let all = covers(p.graph, registry, &offers, &prices, conversions, &mut news)?;
+        if !news || p.cancel.is_cancelled() {
+            break all;
         }
-    }
+    };
     let refused = offers.all.iter().zip(&prices).filter_map(|(offer, price)| match price {
         Price::Refused(why) => {
             let c = &offer.candidate;
@@ -206,6 +199,33 @@ pub fn place(
     });
     let refused = refused.collect();
     Ok(Placements { all, refused, effort, offers: offers.all.len(), declined: offers.declined })
+}
+
+/// The cheapest cover of all, and that of each backend that covers the graph. Sets `news` when a
+/// conversion was measured for one of them.
+fn covers(
+    graph: &Graph,
+    registry: &Registry,
+    offers: &Offers,
+    prices: &[Price],
+    conversions: &dyn ConversionPrices,
+    news: &mut bool,
+) -> Result<Vec<Placed>, PlaceError> {
+    let everything = |_: &Offer| true;
+    let mut all = vec![cover(graph, offers, prices, conversions, &everything, "mixed", news)?];
+    for backend in registry.iter().filter(|b| b.kind() != BackendKind::Reference) {
+        let name = backend.name();
+        let alone = |offer: &Offer| match &offer.form {
+            Form::Kernel(b) => b.name() == name || b.kind() == BackendKind::Reference,
+            Form::View => true,
+        };
+        let title = format!("{name} alone");
+        // A backend that does not cover the graph is no incumbent.
+        if let Ok(placed) = cover(graph, offers, prices, conversions, &alone, &title, news) {
+            all.push(placed);
+        }
+    }
+    Ok(all)
 }
 
 /// What an offer counts for in the sum, in nanoseconds. An offer that was not measured counts its
@@ -227,6 +247,7 @@ fn cover(
     conversions: &dyn ConversionPrices,
     allowed: &dyn Fn(&Offer) -> bool,
     name: &str,
+    news: &mut bool,
 ) -> Result<Placed, PlaceError> {
     let mut table = Table::new(graph, offers);
     let mut picked = Vec::new();
@@ -241,21 +262,22 @@ fn cover(
     loop {
         table.price_conversions(conversions, &measured)?;
         let solution = sweep(&table.problem, Limits::default())?;
-        let mut news = false;
+        let mut anew = false;
         for c in &solution.cover.conversions {
             let at = (c.tensor, c.from, c.to);
             if let std::collections::hash_map::Entry::Vacant(entry) = measured.entry(at) {
                 let (dims, formats) = (&table.dims[c.tensor], &table.formats[c.tensor]);
                 let (from, to) = (&formats[usize::from(c.from)], &formats[usize::from(c.to)]);
                 let known = conversions.known(dims, from, to)?;
-                news |= known.is_none();
+                anew |= known.is_none();
                 entry.insert(match known {
                     Some(price) => price,
                     None => conversions.measure(dims, from, to)?,
                 });
             }
         }
-        if news {
+        if anew {
+            *news = true;
             continue;
         }
         let regions = solution.cover.choices.iter().map(|&c| {

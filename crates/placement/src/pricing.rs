@@ -35,11 +35,52 @@ pub struct Pricing<'a> {
     pub progress: &'a dyn Fn(&'static str, usize, usize),
 }
 
-impl Pricing<'_> {
+impl<'a> Pricing<'a> {
     /// Whether `deadline` has passed or a stop was asked for.
     pub(crate) fn is_over(&self, deadline: Option<Instant>) -> bool {
         deadline.is_some_and(|d| Instant::now() >= d) || self.cancel.is_cancelled()
     }
+
+    /// Compiles an offer and opens a trial of it on the reference inputs.
+    pub fn open(&self, offer: &Offer) -> Result<OpenOffer<'a>, TrialError> {
+        let Form::Kernel(backend) = &offer.form else {
+            return Err(TrialError("a view has no kernel".to_owned()));
+        };
+        let candidate = &offer.candidate;
+        let bound = backend.bind(self.graph, candidate, &self.setting).map_err(TrialError)?;
+        let content = |v: ValueId| {
+            let content = self.observed.get(v).map_err(|e| TrialError(e.to_string()))?;
+            content.ok_or_else(|| TrialError("the reference has no content for it".to_owned()))
+        };
+        let mut inputs = Vec::new();
+        for (&v, format) in candidate.region.inputs.iter().zip(&candidate.inputs) {
+            inputs.push((content(v)?.clone(), format.clone()));
+        }
+        let mut outputs = Vec::new();
+        for (&v, format) in candidate.region.outputs.iter().zip(&candidate.outputs) {
+            outputs.push((content(v)?.dims().to_vec(), format.clone()));
+        }
+        let input_dims: Vec<Vec<i64>> = inputs.iter().map(|(t, _)| t.dims().to_vec()).collect();
+        let output_dims: Vec<Vec<i64>> = outputs.iter().map(|(d, _)| d.clone()).collect();
+        let threads = self.setting.threads;
+        let needs =
+            bound.kernel.needs(&Dims { inputs: &input_dims, outputs: &output_dims }, threads);
+        let trial = Trial::new(&bound, &inputs, &outputs, threads, self.last_level_cache)?;
+        // The arena is there twice: in use, and as it was before.
+        let bytes = 2 * trial.plan.arena + trial.plan.weights + needs.workspace;
+        let trial = self.bench.open(backend.name(), trial)?;
+        Ok(OpenOffer { trial, bytes, needs })
+    }
+}
+
+/// An offer that is open for running.
+pub struct OpenOffer<'a> {
+    /// Runs it.
+    pub trial: Box<dyn OpenTrial + 'a>,
+    /// Bytes that it holds while it is open, roughly.
+    pub bytes: u64,
+    /// What its kernel declares.
+    pub needs: Needs,
 }
 
 /// What is known of an offer.
@@ -292,8 +333,7 @@ fn admit<'a>(
     offer: &Offer,
     expected: &Expected,
 ) -> Result<(Box<dyn OpenTrial + 'a>, f64, u64), TrialError> {
-    let (trial, needs) = trial(p, offer)?;
-    let mut open = p.bench.open(offer.backend(), trial)?;
+    let OpenOffer { trial: mut open, needs, .. } = p.open(offer)?;
     let first = open.results()?;
     let mut share: f64 = 0.0;
     for ((reference, found), floor) in expected.results.iter().zip(&first).zip(&expected.floors) {
@@ -314,31 +354,4 @@ fn admit<'a>(
         ));
     }
     Ok((open, share, needs.workspace))
-}
-
-/// A trial of an offer on the reference inputs, and what its kernel needs.
-pub(crate) fn trial(p: &Pricing<'_>, offer: &Offer) -> Result<(Trial, Needs), TrialError> {
-    let Form::Kernel(backend) = &offer.form else {
-        return Err(TrialError("a view has no kernel".to_owned()));
-    };
-    let candidate = &offer.candidate;
-    let bound = backend.bind(p.graph, candidate, &p.setting).map_err(TrialError)?;
-    let content = |v: ValueId| {
-        let content = p.observed.get(v).map_err(|e| TrialError(e.to_string()))?;
-        content.ok_or_else(|| TrialError("the reference has no content for it".to_owned()))
-    };
-    let mut inputs = Vec::new();
-    for (&v, format) in candidate.region.inputs.iter().zip(&candidate.inputs) {
-        inputs.push((content(v)?.clone(), format.clone()));
-    }
-    let mut outputs = Vec::new();
-    for (&v, format) in candidate.region.outputs.iter().zip(&candidate.outputs) {
-        outputs.push((content(v)?.dims().to_vec(), format.clone()));
-    }
-    let input_dims: Vec<Vec<i64>> = inputs.iter().map(|(t, _)| t.dims().to_vec()).collect();
-    let output_dims: Vec<Vec<i64>> = outputs.iter().map(|(d, _)| d.clone()).collect();
-    let threads = p.setting.threads;
-    let needs = bound.kernel.needs(&Dims { inputs: &input_dims, outputs: &output_dims }, threads);
-    let trial = Trial::new(&bound, &inputs, &outputs, threads, p.last_level_cache)?;
-    Ok((trial, needs))
 }

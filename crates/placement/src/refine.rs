@@ -4,7 +4,7 @@
 //! and covers compare candidates of different regions. So everything that could be chosen is timed
 //! in the same minutes, sample by sample in turn.
 
-use crate::{Form, Offer, OpenTrial, PlaceError, Pricing, pricing::trial};
+use crate::{Offer, OpenTrial, PlaceError, Pricing};
 use bricolage_measure::{Contestant, Protocol, Record, Verdict, race};
 use std::{collections::HashMap, time::Duration};
 
@@ -54,13 +54,13 @@ pub(crate) fn refine(
                 && (bytes < OPEN_BYTES)
             {
                 next.next();
-                match open(p, &offers[i]) {
-                    Ok((trial, size)) => {
-                        bytes += size;
-                        batch.push((i, trial));
+                match p.open(&offers[i]) {
+                    Ok(open) => {
+                        bytes += open.bytes;
+                        batch.push((i, open.trial));
                     }
                     Err(why) => {
-                        let record = Record::Refused(why);
+                        let record = Record::Refused(why.0);
                         p.database.put(&offers[i].key, &record)?;
                         records[i] = Some(record);
                     }
@@ -91,15 +91,6 @@ fn contested(offers: &[Offer], records: &[Option<Record>]) -> Vec<usize> {
             .is_some_and(|(ns, refined)| !refined && ns <= CONTESTED * best[&*offers[i].canonical])
     };
     (0..offers.len()).filter(close).collect()
-}
-
-fn open<'a>(p: &Pricing<'a>, offer: &Offer) -> Result<(Box<dyn OpenTrial + 'a>, u64), String> {
-    let Form::Kernel(backend) = &offer.form else { return Err("a view has no kernel".to_owned()) };
-    let (trial, needs) = trial(p, offer).map_err(|e| e.0)?;
-    // The arena is there twice: in use, and as it was before.
-    let bytes = 2 * trial.plan.arena + trial.plan.weights + needs.workspace;
-    let open = p.bench.open(backend.name(), trial).map_err(|e| e.0)?;
-    Ok((open, bytes))
 }
 
 fn time_batch(

@@ -3,6 +3,7 @@
 use super::{SCHEMA_VERSION, print_json};
 use crate::{
     args::{Backend, BackendVerb, Format},
+    output::say,
     setup,
 };
 use bricolage::Error;
@@ -30,10 +31,10 @@ pub(crate) fn run(a: &Backend) -> Result<ExitCode, Error> {
         Format::Text => {
             for status in all {
                 let version = status.version.unwrap_or_else(|| "absent".to_owned());
-                println!("{:<12} {version}", status.name);
-                println!("    {}", status.found);
-                println!("    get it: {}", status.how);
-                println!("    covers: {}", status.covers);
+                say!("{:<12} {version}", status.name);
+                say!("    {}", status.found);
+                say!("    get it: {}", status.how);
+                say!("    covers: {}", status.covers);
             }
         }
     }

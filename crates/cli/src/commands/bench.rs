@@ -4,6 +4,7 @@ use super::print_json;
 use crate::{
     args::{Bench, Format, Setting},
     commands::run,
+    output::say,
     setup::{self, Target},
     units,
 };
@@ -325,7 +326,7 @@ fn rows(lanes: &[Lane]) -> Result<Vec<Row>, Error> {
 /// The table as text.
 pub(crate) fn print(table: &Table) {
     let (rows, noise) = (&table.targets, &table.noise);
-    println!(
+    say!(
         "{:<40} {:>11} {:>11} {:>22} {:>6} {:>16} {:>10} {:>10} {:>10}",
         "target",
         "median",
@@ -338,7 +339,7 @@ pub(crate) fn print(table: &Table) {
         "peak"
     );
     for r in rows {
-        println!(
+        say!(
             "{:<40} {:>11} {:>11} {:>22} {:>6} {:>16} {:>10} {:>10} {:>10}",
             r.name,
             units::time(r.median_ns),
@@ -351,7 +352,7 @@ pub(crate) fn print(table: &Table) {
             units::bytes(r.peak_bytes)
         );
     }
-    println!(
+    say!(
         "noise: compute {:.1} %, memory {:.1} %; {} of {} self-races named a winner",
         100.0 * noise.compute_spread,
         100.0 * noise.memory_spread,

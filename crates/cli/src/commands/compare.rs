@@ -4,6 +4,7 @@ use super::{SCHEMA_VERSION, print_json};
 use crate::{
     args::{Compare, Format},
     commands::{bench::class_error, run},
+    output::say,
     setup::{self, Target},
 };
 use bricolage::{Error, target};
@@ -61,7 +62,7 @@ pub(crate) fn run(a: &Compare) -> Result<ExitCode, Error> {
         }))?,
         Format::Text => {
             for r in &rows {
-                println!(
+                say!(
                     "{} {}: max abs error {:.3e} (allowed {:.3e}), relative l2 error {:.3e} (allowed {:.3e})",
                     if r.matches { "ok      " } else { "MISMATCH" },
                     r.output,
@@ -72,7 +73,7 @@ pub(crate) fn run(a: &Compare) -> Result<ExitCode, Error> {
                 );
             }
             if let Some(value) = &diverging {
-                println!("first diverging value: {value}");
+                say!("first diverging value: {value}");
             }
         }
     }

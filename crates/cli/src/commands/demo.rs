@@ -4,6 +4,7 @@ use super::{SCHEMA_VERSION, optimize, zoo};
 use crate::{
     args::{Demo, Setting},
     commands::bench,
+    output::say,
     setup::{self, Target},
     units,
 };
@@ -22,18 +23,18 @@ pub(crate) fn run(a: &Demo) -> Result<ExitCode, Error> {
     let artefact = a.output.join(format!("{}.bricolage", a.model));
     let size = zoo::write(&a.model, 1, a.setting.seed, &model, true)?;
     let found = inspect(&bricolage::import(&model)?.graph);
-    println!(
+    say!(
         "1. made {} ({}, {} parameters, {} multiply-adds)",
         model.display(),
         units::bytes(size),
         units::count(found.parameters),
         found.macs.map_or_else(|| "unknown".to_owned(), units::count)
     );
-    println!("2. optimise it on the backends that are here");
+    say!("2. optimise it on the backends that are here");
     let goal = Goal { time_limit: Some(LIMIT), ..setup::goal(&a.setting) };
     let (report, interrupted) = optimize::optimize(&model, &artefact, true, &[], goal)?;
     optimize::summary(&report, &artefact);
-    println!("3. time the artefact against the backends alone, each in a process of its own");
+    say!("3. time the artefact against the backends alone, each in a process of its own");
     let setting = Setting { threads: Some(setup::threads(&a.setting)), ..a.setting.clone() };
     let mut targets = vec![Target::Artefact(artefact.clone())];
     targets.push(Target::On(model.clone(), "native".to_owned()));
@@ -52,6 +53,6 @@ pub(crate) fn run(a: &Demo) -> Result<ExitCode, Error> {
         path: path.clone(),
         why: e.to_string(),
     })?;
-    println!("4. written {} and {}", artefact.display(), path.display());
+    say!("4. written {} and {}", artefact.display(), path.display());
     Ok(if interrupted { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }

@@ -3,6 +3,7 @@
 use super::{SCHEMA_VERSION, backend, print_json};
 use crate::{
     args::{Format, Output},
+    output::say,
     setup, units,
 };
 use bricolage::Error;
@@ -30,8 +31,8 @@ pub(crate) fn run(output: &Output) -> Result<ExitCode, Error> {
             "backends": statuses,
         }))?,
         Format::Text => {
-            println!("processor    {} ({} {})", machine.model, machine.arch, machine.revision);
-            println!("features     {}", machine.features.join(" "));
+            say!("processor    {} ({} {})", machine.model, machine.arch, machine.revision);
+            say!("features     {}", machine.features.join(" "));
             let caches: Vec<String> = machine
                 .caches
                 .iter()
@@ -39,25 +40,27 @@ pub(crate) fn run(output: &Output) -> Result<ExitCode, Error> {
                     format!("L{} {} {}", c.level, c.kind.to_lowercase(), units::bytes(c.bytes))
                 })
                 .collect();
-            println!("caches       {}", caches.join(", "));
-            println!(
+            say!("caches       {}", caches.join(", "));
+            say!(
                 "processors   {} online; this process may use {}",
-                machine.processors, threads.threads
+                machine.processors,
+                threads.threads
             );
-            println!("memory       {}", units::bytes(machine.memory));
-            println!("system       {}", machine.system);
-            println!("costs        {}", setup::cache_folder().display());
-            println!(
+            say!("memory       {}", units::bytes(machine.memory));
+            say!("system       {}", machine.system);
+            say!("costs        {}", setup::cache_folder().display());
+            say!(
                 "noise        compute {:.1} %, memory {:.1} % between the 10th and the 90th percentile",
                 100.0 * noise.compute_spread,
                 100.0 * noise.memory_spread
             );
-            println!(
+            say!(
                 "self-test    {} of {} races of a thing against itself named a winner",
-                noise.aa_false, noise.aa_trials
+                noise.aa_false,
+                noise.aa_trials
             );
             for status in statuses {
-                println!(
+                say!(
                     "backend      {} {}: {}",
                     status.name,
                     status.version.as_deref().unwrap_or("absent"),

@@ -3,6 +3,7 @@
 use super::print_json;
 use crate::{
     args::{Explain, Format},
+    output::say,
     units,
 };
 use bricolage::{
@@ -20,11 +21,11 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
         print_json(&report)?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!("model      {} on {} threads, {}", report.model, report.threads, report.machine.model);
+    say!("model      {} on {} threads, {}", report.model, report.threads, report.machine.model);
     let rules: Vec<String> =
         report.rewrites.iter().map(|r| format!("{} {}", r.rule, r.times)).collect();
-    println!("rewrites   {} nodes became {}: {}", report.nodes.0, report.nodes.1, rules.join(", "));
-    println!("plans");
+    say!("rewrites   {} nodes became {}: {}", report.nodes.0, report.nodes.1, rules.join(", "));
+    say!("plans");
     for c in &report.contenders {
         let time = match (&c.measured, &c.refused) {
             (Some(m), _) => format!("{} measured", units::time(m.median_ns)),
@@ -32,29 +33,32 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
             (None, None) => "not timed".to_owned(),
         };
         let mark = if c.chosen { "<-" } else { "" };
-        println!(
+        say!(
             "  {:<20} {time}; sum of parts {} predicted {mark}",
             c.name,
             units::time(c.predicted_ns)
         );
     }
     if let Some(r) = &report.ratio_to_best_single {
-        println!(
+        say!(
             "  mixed over the best single backend: {:.3} ({:.3} to {:.3}, {} pairs)",
-            r.median, r.ci95.0, r.ci95.1, r.pairs
+            r.median,
+            r.ci95.0,
+            r.ci95.1,
+            r.pairs
         );
     }
-    println!(
+    say!(
         "cover      {}",
         if report.exact { "the cheapest of these offers" } else { "not proven to be the cheapest" }
     );
-    println!("regions");
+    say!("regions");
     for r in &report.regions {
         let time = r
             .measured
             .as_ref()
             .map_or_else(|| "not measured".to_owned(), |m| units::time(m.median_ns));
-        println!(
+        say!(
             "  {} | {} {} {} | {time} | {}",
             names(&r.nodes),
             r.backend,
@@ -62,10 +66,10 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
             r.kernel,
             r.numerics
         );
-        println!("      {} -> {}", r.inputs.join(", "), r.outputs.join(", "));
+        say!("      {} -> {}", r.inputs.join(", "), r.outputs.join(", "));
         match &r.runner_up {
             Some(next) => {
-                println!(
+                say!(
                     "      next best: {} {} {}",
                     next.backend,
                     next.candidate,
@@ -73,23 +77,21 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
                 );
             }
             None if r.backend == "reference" => {
-                println!(
-                    "      no other backend has a kernel for it: the reference evaluator runs it"
-                );
+                say!("      no other backend has a kernel for it: the reference evaluator runs it");
             }
             None => {}
         }
     }
     if !report.conversions.is_empty() {
-        println!("conversions");
+        say!("conversions");
         for c in &report.conversions {
             let time = c.median_ns.map_or_else(|| "not measured".to_owned(), units::time);
-            println!("  {} {} -> {} {time}", c.value, c.from, c.to);
+            say!("  {} {} -> {} {time}", c.value, c.from, c.to);
         }
     }
     refusals("declined by patterns", &report.declined);
     refusals("tried and refused", &report.refused);
-    println!(
+    say!(
         "memory     arena {} (largest live sum {}), weights {} packed from {}",
         units::bytes(report.memory.arena_bytes),
         units::bytes(report.memory.live_peak_bytes),
@@ -97,7 +99,7 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
         units::bytes(report.memory.constants_bytes)
     );
     for allowed in &report.allowed {
-        println!(
+        say!(
             "verified   {}: {:.1} % of the allowed error {:.3e}",
             allowed.output,
             100.0 * report.error_share,
@@ -105,7 +107,7 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
         );
     }
     for warning in &report.warnings {
-        println!("warning    {warning}");
+        say!("warning    {warning}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -127,8 +129,8 @@ fn refusals(title: &str, all: &[Refusal]) {
     for r in all {
         by_reason.entry((&r.backend, &r.what, &r.why)).or_default().push(names(&r.nodes));
     }
-    println!("{title}");
+    say!("{title}");
     for ((backend, what, why), nodes) in by_reason {
-        println!("  {backend} {what}: {why} ({}x, first {})", nodes.len(), nodes[0]);
+        say!("  {backend} {what}: {why} ({}x, first {})", nodes.len(), nodes[0]);
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod optimize;
 pub(crate) mod run;
 pub(crate) mod zoo;
 
+use crate::output::say;
 use bricolage::Error;
 use serde::Serialize;
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ pub(crate) const SCHEMA_VERSION: u32 = 1;
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let text =
         serde_json::to_string_pretty(value).map_err(|e| Error::Internal { what: e.to_string() })?;
-    println!("{text}");
+    say!("{text}");
     Ok(())
 }
 

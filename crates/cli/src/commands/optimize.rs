@@ -3,6 +3,7 @@
 use super::print_json;
 use crate::{
     args::{Format, Numerics, Optimize},
+    output::say,
     progress::Display,
     setup, units,
 };
@@ -68,7 +69,7 @@ pub(crate) fn optimize(
 
 /// The table at the end.
 pub(crate) fn summary(report: &Report, output: &Path) {
-    println!("{:<22} {:>12} {:>22} {:>9}", "plan", "median", "95 % interval", "ratio");
+    say!("{:<22} {:>12} {:>22} {:>9}", "plan", "median", "95 % interval", "ratio");
     let chosen = report.contenders.iter().find(|c| c.chosen).and_then(|c| c.measured.as_ref());
     for c in &report.contenders {
         let mark = if c.chosen { "<-" } else { "" };
@@ -77,18 +78,16 @@ pub(crate) fn summary(report: &Report, output: &Path) {
                 let ratio = chosen.map_or(1.0, |best| m.median_ns / best.median_ns);
                 let interval =
                     format!("{} - {}", units::time(m.ci95_ns.0), units::time(m.ci95_ns.1));
-                println!(
+                say!(
                     "{:<22} {:>12} {interval:>22} {ratio:>8.2}x {mark}",
                     c.name,
                     units::time(m.median_ns)
                 );
             }
-            (None, Some(why)) => println!("{:<22} refused: {why}", c.name),
-            (None, None) => println!(
-                "{:<22} not timed; predicted {} {mark}",
-                c.name,
-                units::time(c.predicted_ns)
-            ),
+            (None, Some(why)) => say!("{:<22} refused: {why}", c.name),
+            (None, None) => {
+                say!("{:<22} not timed; predicted {} {mark}", c.name, units::time(c.predicted_ns))
+            }
         }
     }
     let regions = report.regions.iter().filter(|r| r.backend != "view");
@@ -97,19 +96,19 @@ pub(crate) fn summary(report: &Report, output: &Path) {
         *by_backend.entry(region.backend.as_str()).or_insert(0) += 1;
     }
     let used: Vec<String> = by_backend.iter().map(|(b, n)| format!("{n} on {b}")).collect();
-    println!("regions    {}; {} conversions", used.join(", "), report.conversions.len());
-    println!(
+    say!("regions    {}; {} conversions", used.join(", "), report.conversions.len());
+    say!(
         "memory     arena {}, weights {}",
         units::bytes(report.memory.arena_bytes),
         units::bytes(report.memory.weights_bytes)
     );
-    println!(
-        "verified   largest error {:.1} % of what rounding allows",
-        100.0 * report.error_share
-    );
-    println!(
+    say!("verified   largest error {:.1} % of what rounding allows", 100.0 * report.error_share);
+    say!(
         "search     {:.1} s, {} of {} offers measured, {} known",
-        report.seconds, report.measured, report.offers, report.known
+        report.seconds,
+        report.measured,
+        report.offers,
+        report.known
     );
-    println!("written    {}", output.display());
+    say!("written    {}", output.display());
 }

@@ -3,6 +3,7 @@
 use super::{SCHEMA_VERSION, print_json};
 use crate::{
     args::{Format, Run},
+    output::say,
     setup::{self, Target},
 };
 use bricolage::{Error, npz, target, worker::OpenPlan};
@@ -31,10 +32,10 @@ pub(crate) fn run(a: &Run) -> Result<ExitCode, Error> {
         }
         Format::Text => {
             for (name, tensor) in &outputs {
-                println!("{}", summary(name, tensor));
+                say!("{}", summary(name, tensor));
             }
             if let Some(path) = &a.output {
-                println!("written to {}", path.display());
+                say!("written to {}", path.display());
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::{SCHEMA_VERSION, print_json};
 use crate::{
     args::{Format, Zoo},
+    output::say,
     units,
 };
 use bricolage::Error;
@@ -22,7 +23,7 @@ pub(crate) fn run(a: &Zoo) -> Result<ExitCode, Error> {
             }
             Format::Text => {
                 for entry in bricolage_zoo::list() {
-                    println!("{:<16} {}", entry.name, entry.description);
+                    say!("{:<16} {}", entry.name, entry.description);
                 }
             }
         }
@@ -35,7 +36,7 @@ pub(crate) fn run(a: &Zoo) -> Result<ExitCode, Error> {
         Format::Json => print_json(&serde_json::json!({
             "schema_version": SCHEMA_VERSION, "model": a.name, "path": path, "bytes": bytes,
         }))?,
-        Format::Text => println!("{} ({})", path.display(), units::bytes(bytes)),
+        Format::Text => say!("{} ({})", path.display(), units::bytes(bytes)),
     }
     Ok(ExitCode::SUCCESS)
 }
