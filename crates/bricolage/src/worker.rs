@@ -109,7 +109,7 @@ fn receive<T: serde::de::DeserializeOwned>(from: &mut impl Read) -> io::Result<T
 
 /// A plan or a trial that a worker holds open.
 enum Held {
-    Trial(LocalTrial),
+    Trial(Box<LocalTrial>),
     Program { session: Session, inputs: Vec<Tensor>, outputs: Vec<Vec<u64>>, sizes: Vec<usize> },
     Peer { peer: Box<dyn Peer>, inputs: Vec<(String, Tensor)> },
 }
@@ -168,7 +168,7 @@ fn answer(
             let start = Instant::now();
             let trial =
                 LocalTrial::open(Trial { plan, weights, fills, results }, registry, pool.clone());
-            held.insert(id, Held::Trial(trial.map_err(|e| e.0)?));
+            held.insert(id, Held::Trial(Box::new(trial.map_err(|e| e.0)?)));
             let load_ns = start.elapsed().as_nanos() as u64;
             Ok(Answer::Opened { load_ns, first_run_ns: 0, peak_bytes: 0 })
         }

@@ -4,7 +4,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 struct Folder(PathBuf);
@@ -167,6 +167,27 @@ fn outputs_that_cannot_be_written_and_backends_that_are_absent() {
     f.fails(&["zoo", "alexnet"], 2, &["alexnet", "resnet18"], &[]);
     f.fails(&["zoo", "resnet18", "-o", "no/such/folder/x.onnx"], 2, &["no/such/folder"], &["no"]);
     f.fails(&["run", "small.onnx@nonsense", "--shape", "x:1x4"], 2, &["nonsense"], &[]);
+}
+
+#[test]
+fn results_that_nobody_reads_or_that_do_not_fit() {
+    let start = |to: Stdio| {
+        Command::new(env!("CARGO_BIN_EXE_bricolage"))
+            .args(["zoo", "list"])
+            .stdout(to)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let mut unread = start(Stdio::piped());
+    drop(unread.stdout.take());
+    let full = start(fs::File::options().write(true).open("/dev/full").unwrap().into());
+    for (child, code, words) in [(unread, 0, ""), (full, 1, "cannot write to standard output")] {
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(words) && !said.contains("panicked"), "{said}");
+    }
 }
 
 #[test]
