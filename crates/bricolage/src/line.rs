@@ -96,7 +96,11 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
         ));
     }
     let lock = lock(cx, &mut warnings);
-    let placed = placements(cx, graph, &observed, &opened.database, &machine, started)?;
+    let search = search_name(cx, &model, graph);
+    let limit = cx.goal.time_limit.map_or(f64::INFINITY, |l| l.as_secs_f64());
+    let ended = opened.database.note(&search)?.and_then(|text| text.parse::<f64>().ok());
+    let exhausted = ended.is_some_and(|before| limit <= before);
+    let placed = placements(cx, graph, &observed, &opened.database, &machine, started, exhausted)?;
     let best = contest::run(&contest::Contest {
         cx,
         model: &model,
@@ -110,14 +114,29 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
         floors: contest::Floors::default(),
     })?;
     drop(lock);
+    if !cx.cancel.is_cancelled() && !exhausted {
+        opened.database.set_note(&search, &limit.to_string())?;
+    }
     warnings.extend(best.warnings.iter().cloned());
     if placed.effort.skipped > 0 {
-        warnings.push(format!(
-            "there was no time to measure {} of {} offers",
-            placed.effort.skipped, placed.offers
-        ));
+        let (skipped, all) = (placed.effort.skipped, placed.offers);
+        let why = match exhausted {
+            true => "; a search with a longer limit goes on with them",
+            false => "",
+        };
+        warnings.push(format!("there was no time to measure {skipped} of {all} offers{why}"));
     }
 
+    let spent = started.elapsed();
+    if let Some(limit) = cx.goal.time_limit
+        && spent > limit
+    {
+        warnings.push(format!(
+            "the search took {:.0} s of the {:.0} s that it was given: plans are verified in any case",
+            spent.as_secs_f64(),
+            limit.as_secs_f64()
+        ));
+    }
     step("save");
     let chosen = &placed.all[best.chosen];
     let emitted = &best.emitted;
@@ -239,7 +258,23 @@ fn lock(cx: &Cx<'_>, warnings: &mut Vec<String>) -> Option<MeasuringLock> {
     }
 }
 
-/// Prices all offers and covers the graph: the best mix, each backend alone, each engine's whole graph.
+/// The name under which the database keeps how many seconds a search that ended was given: a search
+/// with no more time has nothing left to do.
+fn search_name(cx: &Cx<'_>, model: &Model, graph: &Graph) -> String {
+    let mut text = format!(
+        "{}\n{} threads, {:?}, seed {}\n",
+        model.hash, cx.goal.threads, cx.goal.policy, cx.goal.seed
+    );
+    for &input in &graph.inputs {
+        text.push_str(&format!("{}\n", graph.fact(input)));
+    }
+    for backend in cx.registry.iter() {
+        text.push_str(&format!("{} {}\n", backend.name(), backend.version()));
+    }
+    format!("search {}", blake3::hash(text.as_bytes()))
+}
+
+/// Prices all offers, unless that was done, and covers the graph: the best mix, each backend alone, each engine's whole graph.
 fn placements(
     cx: &Cx<'_>,
     graph: &Graph,
@@ -247,6 +282,7 @@ fn placements(
     database: &Database,
     machine: &Machine,
     started: Instant,
+    exhausted: bool,
 ) -> Result<Placements, Error> {
     let setting = cx.goal.setting();
     let scratch = cx.cache.join("scratch");
@@ -255,6 +291,10 @@ fn placements(
         .clone()
         .map(|command| Rc::new(RefCell::new(Worker::new(command, setting.threads))));
     let bench = Benches::new(cx.registry, pool(setting.threads)?, worker, scratch);
+    let until = |share: f64| match (exhausted, cx.goal.time_limit) {
+        (true, _) => Some(started),
+        (false, limit) => limit.map(|limit| started + limit.mul_f64(share)),
+    };
     let pricing = Pricing {
         graph,
         setting,
@@ -262,9 +302,9 @@ fn placements(
         bench: &bench,
         observed,
         last_level_cache: machine.last_level_cache(),
-        first_deadline: cx.goal.time_limit.map(|limit| started + limit.mul_f64(0.5)),
+        first_deadline: until(0.5),
         // The rest is for whole plans.
-        deadline: cx.goal.time_limit.map(|limit| started + limit.mul_f64(0.7)),
+        deadline: until(0.7),
         cancel: cx.cancel,
         progress: &|phase, done, total| {
             (cx.progress)(&Progress { phase, done, total, best_ns: None })
