@@ -128,12 +128,27 @@ pub fn refuse_existing(folder: &Path, overwrite: bool) -> Result<(), Error> {
             Err(e) => Err(file_error("write", folder)(e)),
         };
     }
-    let why = match (overwrite, folder.join(MANIFEST).is_file()) {
-        (true, true) => return Ok(()),
-        (false, _) => "it exists; --overwrite replaces it",
-        (true, false) => "it exists and is no artefact",
+    let why = match (overwrite, foreign(folder)) {
+        (true, None) => return Ok(()),
+        (false, _) => "it exists; --overwrite replaces it".to_owned(),
+        (true, Some(why)) => why,
     };
-    Err(Error::File { action: "write", path: folder.to_owned(), why: why.to_owned() })
+    Err(Error::File { action: "write", path: folder.to_owned(), why })
+}
+
+/// Why what lies at `folder` is not an artefact and nothing else.
+fn foreign(folder: &Path) -> Option<String> {
+    const OURS: [&str; 6] = [PLAN, WEIGHTS, SELF_TEST, MODEL, REPORT, MANIFEST];
+    let whole = fs::symlink_metadata(folder).is_ok_and(|m| m.is_dir());
+    if !whole || !folder.join(MANIFEST).is_file() {
+        return Some("it exists and is no artefact".to_owned());
+    }
+    let names = match fs::read_dir(folder) {
+        Ok(entries) => entries.flatten().map(|e| e.file_name()),
+        Err(e) => return Some(e.to_string()),
+    };
+    let mut others = names.filter(|n| !OURS.iter().any(|o| n.to_str() == Some(*o)));
+    others.next().map(|name| format!("it holds `{}`, which is not ours", name.to_string_lossy()))
 }
 
 fn sibling(folder: &Path, suffix: &str) -> PathBuf {

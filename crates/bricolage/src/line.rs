@@ -311,7 +311,13 @@ fn placements(
         },
     };
     let conversions = MeasuredConversions { pricing: &pricing, registry: cx.registry };
-    let mut placed = place(&pricing, cx.registry, &conversions)?;
+    let mut placed = place(&pricing, cx.registry, &conversions).map_err(|error| {
+        // Where the model itself cannot be evaluated, no kernel could be right.
+        match graph.outputs.iter().find_map(|&v| observed.get(v).err()) {
+            Some(fault) => Error::from(fault),
+            None => Error::from(error),
+        }
+    })?;
     for offer in gather_whole(graph, cx.registry, &setting) {
         let backend = offer.backend().to_owned();
         // The engine's own optimiser beats its single ops put together; those are no contender.

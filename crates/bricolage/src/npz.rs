@@ -80,6 +80,9 @@ fn read_from(source: impl Read + Seek, path: &Path) -> Result<Vec<(String, Tenso
 /// Writes tensors as an uncompressed `.npz` archive, replacing the file only when all is written.
 pub fn write(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), NpzError> {
     let io = |error: io::Error| NpzError::Io { path: path.to_owned(), error };
+    if std::fs::symlink_metadata(path).is_ok_and(|m| !m.is_file()) {
+        return Err(io(io::Error::other("it exists and is not a regular file")));
+    }
     let partial = path.with_extension("npz.partial");
     let result = write_to(&partial, path, tensors)
         .and_then(|()| std::fs::rename(&partial, path).map_err(io));

@@ -16,8 +16,8 @@ pub struct Contender {
     pub backends: Vec<String>,
     /// Measured end to end.
     pub measured: Option<Measurement>,
-    /// Sum of its parts' times in nanoseconds: a prediction.
-    pub predicted_ns: f64,
+    /// Sum of its parts' times in nanoseconds: a prediction; none for a plan of one whole region.
+    pub predicted_ns: Option<f64>,
     /// Why it could not be used, if it could not.
     pub refused: Option<String>,
     /// Whether it was chosen.

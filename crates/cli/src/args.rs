@@ -161,6 +161,7 @@ pub(crate) struct Bench {
     pub(crate) backends: Vec<String>,
     /// Samples of each target; by default as many as a narrow interval takes.
     #[arg(long)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) iterations: Option<u32>,
     #[command(flatten)]
     pub(crate) setting: Setting,

@@ -191,6 +191,53 @@ fn results_that_nobody_reads_or_that_do_not_fit() {
 }
 
 #[test]
+fn targets_are_what_their_own_files_say() {
+    let f = Folder::new("targets");
+    model(&f.0);
+    fs::write(f.0.join("random.onnx"), [7; 100]).unwrap();
+    let small = fs::read(f.0.join("small.onnx")).unwrap();
+    // Another constant, so another function of the same type.
+    let at = small.windows(4).position(|w| w == 5f32.to_le_bytes()).unwrap();
+    let mut other = small.clone();
+    other[at..at + 4].copy_from_slice(&100f32.to_le_bytes());
+    fs::write(f.0.join("other.onnx"), other).unwrap();
+    let shape = ["--shape", "x:2x4"];
+    f.fails(
+        &[&["compare", "small.onnx", "random.onnx"], &shape[..]].concat(),
+        2,
+        &["ONNX model"],
+        &[],
+    );
+    for second in ["other.onnx", "other.onnx@reference"] {
+        let output = f.run(&[&["compare", "small.onnx", second], &shape[..]].concat());
+        assert_eq!(output.status.code(), Some(1), "{second}");
+    }
+    f.fails(
+        &[&["bench", "small.onnx", "random.onnx"], &shape[..]].concat(),
+        2,
+        &["ONNX model"],
+        &[],
+    );
+    f.fails(&["bench", "small.onnx", "--iterations", "0"], 2, &["0"], &[]);
+}
+
+#[test]
+fn nothing_but_results_is_replaced() {
+    let f = Folder::new("replaced");
+    model(&f.0);
+    let shape = ["--shape", "x:2x4"];
+    let run = ["run", "small.onnx", "--overwrite", "--output"];
+    f.fails(&[&run[..], &["small.onnx"], &shape[..]].concat(), 2, &["small.onnx"], &[]);
+    f.fails(&[&run[..], &["/dev/null"], &shape[..]].concat(), 2, &["regular file"], &[]);
+    let optimize = ["optimize", "small.onnx", "--time-limit", "5s", "-o", "s.bricolage"];
+    assert!(f.run(&[&optimize[..], &shape[..]].concat()).status.success());
+    assert!(f.run(&["explain", "s.bricolage"]).status.success());
+    fs::write(f.0.join("s.bricolage/notes.txt"), "mine").unwrap();
+    f.fails(&[&optimize[..], &["--overwrite"], &shape[..]].concat(), 2, &["notes.txt"], &[]);
+    assert!(f.0.join("s.bricolage/notes.txt").exists());
+}
+
+#[test]
 fn verbs_report_json() {
     let f = Folder::new("json");
     model(&f.0);

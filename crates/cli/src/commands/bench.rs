@@ -125,11 +125,13 @@ pub(crate) fn table(
     let graph = targets[0].graph(setting)?;
     let tensors = setup::tensors(&graph, None, setting.seed)?;
     let bound = bricolage::inputs::bind_to(&graph, &tensors)?;
-    let named = run::name_inputs(&bound, &tensors);
     let (reference, allowed) = reference(&bound, &tensors)?;
     let mut lanes = Vec::new();
     for target in targets {
-        let mut lane = open(target, setting, &bound, &named)?;
+        // Each target is what its own file says.
+        let graph = bricolage::inputs::bind_to(&target.graph(setting)?, &tensors)?;
+        let mut lane =
+            open(lanes.len(), target, setting, &graph, &run::name_inputs(&graph, &tensors))?;
         verify(&mut lane, &reference, &allowed)?;
         lane.open.pause();
         lanes.push(lane);
@@ -179,6 +181,7 @@ pub(crate) fn class_error(graph: &Graph, node: bricolage_ir::NodeId) -> f64 {
 }
 
 fn open(
+    number: usize,
     target: &Target,
     setting: &Setting,
     graph: &Graph,
@@ -209,7 +212,7 @@ fn open(
             let registry = setup::registry(std::slice::from_ref(&backend))?;
             let folder = setup::cache_folder()
                 .join("scratch")
-                .join(format!("bench-{}-{backend}", std::process::id()));
+                .join(format!("bench-{}-{number}", std::process::id()));
             let temporary = Temporary(folder.clone());
             bricolage::save_unmeasured(&registry, graph.clone(), &setup::goal(setting), &folder)?;
             (

@@ -29,11 +29,18 @@ pub(crate) fn run(a: &Compare) -> Result<ExitCode, Error> {
     let tensors = setup::tensors(&graph, a.input.as_deref(), a.setting.seed)?;
     let bound = bricolage::inputs::bind_to(&graph, &tensors)?;
     let left = run::outputs(&first, &bound, &a.setting, &tensors)?;
-    let right = run::outputs(&second, &bound, &a.setting, &tensors)?;
+    let other = bricolage::inputs::bind_to(&second.graph(&a.setting)?, &tensors)?;
+    let right = run::outputs(&second, &other, &a.setting, &tensors)?;
     if left.len() != right.len() {
         return Err(Error::Mismatch {
             what: format!("{} outputs against {}", left.len(), right.len()),
         });
+    }
+    for ((name, x), (_, y)) in left.iter().zip(&right) {
+        if x.ty() != y.ty() {
+            let what = format!("output `{name}` is {} against {}", x.ty(), y.ty());
+            return Err(Error::Mismatch { what });
+        }
     }
     let allowed = allowed(&bound, &tensors, &left)?;
     let rows: Vec<Row> = left
@@ -54,8 +61,11 @@ pub(crate) fn run(a: &Compare) -> Result<ExitCode, Error> {
         })
         .collect();
     let matches = rows.iter().all(|r| r.matches);
-    let diverging =
-        if matches { None } else { first_diverging(&second, &bound, &a.setting, &tensors)? };
+    let diverging = if matches {
+        None
+    } else {
+        first_diverging(&second, &bound, &other, &a.setting, &tensors)?
+    };
     match a.format.format {
         Format::Json => print_json(&serde_json::json!({
             "schema_version": SCHEMA_VERSION, "matches": matches, "first_diverging": diverging, "outputs": rows,
@@ -105,6 +115,7 @@ fn allowed(
 fn first_diverging(
     target: &Target,
     graph: &Graph,
+    own: &Graph,
     setting: &crate::args::Setting,
     tensors: &[Tensor],
 ) -> Result<Option<String>, Error> {
@@ -119,6 +130,9 @@ fn first_diverging(
     let mut observe = |buffer: &bricolage_runtime::Buffer, bytes: &[u8]| {
         let Some(expected) = known.get(&buffer.name).filter(|_| found.is_none()) else { return };
         let Ok(tensor) = buffer.format.unpack(&buffer.dims, bytes) else { return };
+        if tensor.ty() != expected.ty() {
+            return;
+        }
         let error = Difference::between(expected, &tensor);
         if error.relative_l2.is_nan() || error.relative_l2 > 1e-3 {
             found = Some(format!("`{}`: {error}", buffer.name));
@@ -132,11 +146,11 @@ fn first_diverging(
         }
         Target::Model(_) => {
             let registry = setup::registry(&["native".to_owned()])?;
-            target::run_graph(graph, &registry, &setup::goal(setting), tensors, &mut observe)?;
+            target::run_graph(own, &registry, &setup::goal(setting), tensors, &mut observe)?;
         }
         Target::On(_, backend) if backend == "native" => {
             let registry = setup::registry(&["native".to_owned()])?;
-            target::run_graph(graph, &registry, &setup::goal(setting), tensors, &mut observe)?;
+            target::run_graph(own, &registry, &setup::goal(setting), tensors, &mut observe)?;
         }
         Target::On(..) => return Ok(None),
     }

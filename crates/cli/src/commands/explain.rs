@@ -33,11 +33,10 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
             (None, None) => "not timed".to_owned(),
         };
         let mark = if c.chosen { "<-" } else { "" };
-        say!(
-            "  {:<20} {time}; sum of parts {} predicted {mark}",
-            c.name,
-            units::time(c.predicted_ns)
-        );
+        let parts = c
+            .predicted_ns
+            .map_or_else(String::new, |ns| format!("; sum of parts {} predicted", units::time(ns)));
+        say!("  {:<20} {time}{parts} {mark}", c.name);
     }
     if let Some(r) = &report.ratio_to_best_single {
         say!(

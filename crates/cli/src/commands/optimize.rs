@@ -86,7 +86,9 @@ pub(crate) fn summary(report: &Report, output: &Path) {
             }
             (None, Some(why)) => say!("{:<22} refused: {why}", c.name),
             (None, None) => {
-                say!("{:<22} not timed; predicted {} {mark}", c.name, units::time(c.predicted_ns))
+                let predicted =
+                    c.predicted_ns.map_or("nothing".to_owned(), |ns| units::time(ns).to_string());
+                say!("{:<22} not timed; predicted {predicted} {mark}", c.name)
             }
         }
     }

@@ -19,6 +19,13 @@ pub(crate) fn run(a: &Run) -> Result<ExitCode, Error> {
         let why = "it exists; --overwrite replaces it".to_owned();
         return Err(Error::File { action: "write", path: path.clone(), why });
     }
+    if let Some(path) = &a.output
+        && let (Ok(to), Ok(from)) = (path.canonicalize(), target.path().canonicalize())
+        && to.starts_with(&from)
+    {
+        let why = format!("it belongs to `{}`, which is run", from.display());
+        return Err(Error::File { action: "write", path: path.clone(), why });
+    }
     let graph = target.graph(&a.setting)?;
     let tensors = setup::tensors(&graph, a.input.as_deref(), a.setting.seed)?;
     let outputs = outputs(&target, &graph, &a.setting, &tensors)?;
