@@ -2,6 +2,7 @@
 
 use crate::{Error, InputShape};
 use bricolage_ir::{Graph, Op, ValueId, ops::Unary};
+use bricolage_measure::Machine;
 use bricolage_tensor::{DType, Datum, Dim, Rng, Symbol, Tensor, Type};
 use std::collections::BTreeMap;
 
@@ -67,7 +68,25 @@ fn names(graph: &Graph) -> String {
     graph.inputs.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The first value with a symbolic size, as an error that says so.
+/// Fails when a value with fixed sizes takes more than the machine's memory.
+fn require_memory(graph: &Graph, values: impl Iterator<Item = ValueId>) -> Result<(), Error> {
+    let memory = Machine::read().memory;
+    for value in values {
+        let Type::Tensor(t) = &graph.fact(value).ty else { continue };
+        let needed = t.byte_len();
+        if t.shape.as_fixed().is_some() && needed.is_none_or(|n| n > memory) {
+            let bytes = needed.map_or("too many to count".to_owned(), |n| n.to_string());
+            let name = &graph.value(value).name;
+            return Err(Error::Inputs {
+                what: format!("`{name}` {t} takes {bytes} bytes, found {memory} bytes of memory"),
+                help: "give smaller sizes with --shape".to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The first value with a symbolic or an impossible size, as an error that says so.
 pub fn require_fixed(graph: &Graph) -> Result<(), Error> {
     for value in graph.values() {
         if let Type::Tensor(t) = &graph.fact(value).ty
@@ -79,12 +98,13 @@ pub fn require_fixed(graph: &Graph) -> Result<(), Error> {
             });
         }
     }
-    Ok(())
+    require_memory(graph, graph.values())
 }
 
 /// Seeded contents for every input: floats are normal with mean 0 and variance 1; integers that
 /// index a table lie within it; other integers and booleans are 0 or 1.
 pub fn sample_inputs(graph: &Graph, seed: u64) -> Result<Vec<Tensor>, Error> {
+    require_memory(graph, graph.inputs.iter().copied())?;
     let mut rng = Rng::new(seed ^ 0x6272_6963);
     let mut tensors = Vec::new();
     for &value in &graph.inputs {

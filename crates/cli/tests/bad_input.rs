@@ -129,6 +129,10 @@ fn inputs_that_do_not_fit() {
     );
     f.fails(&["inspect", "small.onnx", "--shape", "q:1x2"], 2, &["no input `q`"], &[]);
     f.fails(&["inspect", "small.onnx", "--shape", "x:1"], 2, &["`x`"], &[]);
+    for rows in ["1152921504606846976", "100000000000"] {
+        let shape = format!("x:{rows}x4");
+        f.fails(&["run", "small.onnx", "--shape", &shape], 2, &["`x`", "bytes of memory"], &[]);
+    }
 }
 
 #[test]
