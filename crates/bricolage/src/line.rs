@@ -120,11 +120,13 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     warnings.extend(best.warnings.iter().cloned());
     if placed.effort.skipped > 0 {
         let (skipped, all) = (placed.effort.skipped, placed.offers);
-        let why = match exhausted {
-            true => "; a search with a longer limit goes on with them",
-            false => "",
-        };
-        warnings.push(format!("there was no time to measure {skipped} of {all} offers{why}"));
+        warnings.push(match exhausted {
+            true => format!(
+                "an earlier search with as much time ended without {skipped} of {all} offers; one \
+                 with a longer limit measures them"
+            ),
+            false => format!("there was no time to measure {skipped} of {all} offers"),
+        });
     }
 
     let spent = started.elapsed();

@@ -79,6 +79,14 @@ pub enum RewriteError {
 }
 
 impl Patch {
+    /// A patch in which `op` of `x` takes the place of the node `at`, which computes `output`.
+    pub fn in_place_of(at: NodeId, output: ValueId, op: impl Into<Op>, x: ValueId) -> Patch {
+        let mut patch = Patch::of(&[at]);
+        let new = patch.add(op, &[x.into()]);
+        patch.replace(output, new);
+        patch
+    }
+
     /// A patch whose new nodes stand for these nodes and keep their origins.
     pub fn of(nodes: &[NodeId]) -> Patch {
         Patch { stands_for: nodes.to_vec(), ..Patch::default() }

@@ -10,10 +10,24 @@ use crate::{AxisMap, Body, EvalError, Fact, Inputs, Scalar, TypeError};
 use bricolage_tensor::{DType, Datum, Dim};
 use serde::{Deserialize, Serialize};
 
-/// A scalar function of two numbers. Comparisons give `Bool`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum Binary {
+/// Declares the functions and the list of all of them.
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A scalar function of two numbers. Comparisons give `Bool`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[non_exhaustive]
+        pub enum Binary {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Binary {
+            /// Every function.
+            pub const ALL: &'static [Binary] = &[$(Binary::$name,)*];
+        }
+    };
+}
+
+functions! {
     /// `a + b`.
     Add,
     /// `a - b`.
@@ -65,33 +79,6 @@ pub enum Binary {
 use Binary::*;
 
 impl Binary {
-    /// Every function.
-    pub const ALL: &'static [Binary] = &[
-        Add,
-        Sub,
-        Mul,
-        Div,
-        Mod,
-        Fmod,
-        Pow,
-        Min,
-        Max,
-        And,
-        Or,
-        Xor,
-        BitAnd,
-        BitOr,
-        BitXor,
-        ShiftLeft,
-        ShiftRight,
-        Prelu,
-        Equal,
-        Less,
-        LessEqual,
-        Greater,
-        GreaterEqual,
-    ];
-
     /// Whether the result is a truth value.
     pub const fn compares(self) -> bool {
         matches!(self, Equal | Less | LessEqual | Greater | GreaterEqual)

@@ -16,10 +16,7 @@ fn recognised(graph: &Graph, at: NodeId, x: ValueId, function: Unary) -> Outcome
     if !Look(graph).same_type(x, output) {
         return Outcome::Declined("the operand is broadcast");
     }
-    let mut patch = Patch::of(&[at]);
-    let new = patch.add(function, &[x.into()]);
-    patch.replace(output, new);
-    Outcome::Rewrite(patch)
+    Outcome::Rewrite(Patch::in_place_of(at, output, function, x))
 }
 
 /// The operands of the product that `at` computes.

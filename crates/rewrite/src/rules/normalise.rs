@@ -56,10 +56,8 @@ impl Rule for RecogniseSoftmax {
                 "the exponents are not shifted by their maximum, and may overflow",
             );
         };
-        let mut patch = Patch::of(&[at]);
-        let new = patch.add(Softmax { axis, log: false }, &[x.into()]);
-        patch.replace(output, new);
-        Outcome::Rewrite(patch)
+        let op = Softmax { axis, log: false };
+        Outcome::Rewrite(Patch::in_place_of(at, output, op, x))
     }
 }
 
@@ -123,10 +121,7 @@ impl Rule for RecogniseLayerNorm {
             return Outcome::Declined("the variance is that of another value");
         }
         let op = LayerNorm { axis, epsilon: Real::new(epsilon), rms: false, statistics: false };
-        let mut patch = Patch::of(&[at]);
-        let new = patch.add(op, &[x.into()]);
-        patch.replace(output, new);
-        Outcome::Rewrite(patch)
+        Outcome::Rewrite(Patch::in_place_of(at, output, op, x))
     }
 }
 
@@ -157,10 +152,7 @@ impl Rule for RecogniseRmsNorm {
             return Outcome::Declined("the mean square is that of another value");
         }
         let op = LayerNorm { axis, epsilon: Real::new(epsilon), rms: true, statistics: false };
-        let mut patch = Patch::of(&[at]);
-        let new = patch.add(op, &[x.into()]);
-        patch.replace(output, new);
-        Outcome::Rewrite(patch)
+        Outcome::Rewrite(Patch::in_place_of(at, output, op, x))
     }
 }
 
