@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     AxisKind, AxisMap, Body, Combiner, EvalError, Fact, Index, Inputs, Part, TypeError,
-    contract::{self, Number, Sizes},
+    contract::{self, Number, Sizes, Strip},
 };
 use bricolage_tensor::{DType, Datum, Dim, Tensor, TensorType};
 use serde::{Deserialize, Serialize};
@@ -319,7 +319,16 @@ impl Taps {
                 |d| if transposed { o[d] + pad[d] } else { o[d] * stride[d] - pad[d] },
             )
         });
-        let outer: Vec<[i64; MOST_SPATIAL]> = outer.collect();
+        let mut outer: Vec<[i64; MOST_SPATIAL]> = outer.collect();
+        let mut image = lead(&shape[2..].iter().map(|&d| d as i64).collect::<Vec<_>>(), 1);
+        let mut inner_positions = out[out.len() - 1];
+        let (dense, aligned) = (stride == [1; MOST_SPATIAL], pad == [0; MOST_SPATIAL]);
+        if dense && aligned && taps.len() == 1 && shape[2..] == out[2..] {
+            // Every position reads its own place: the image is one line.
+            image = [1, 1, plane as i64];
+            inner_positions = plane;
+            outer = (0..plane as i64).map(|p| [0, 0, p]).collect();
+        }
         Taps {
             sizes: Sizes {
                 batches: shape[0] * groups,
@@ -329,12 +338,12 @@ impl Taps {
             },
             groups,
             channels,
-            image: lead(&shape[2..].iter().map(|&d| d as i64).collect::<Vec<_>>(), 1),
+            image,
             inner: (0..channels).flat_map(|c| taps.iter().map(move |&t| (c * plane, t))).collect(),
             outer,
             step: if transposed { stride } else { [1; MOST_SPATIAL] },
             inner_stride: stride[MOST_SPATIAL - 1],
-            inner_positions: out[out.len() - 1],
+            inner_positions,
             transposed,
         }
     }
@@ -381,8 +390,8 @@ impl Taps {
         T: Number,
     {
         let Sizes { batches, m, n, .. } = self.sizes;
-        let mut to = vec![S::default(); batches * m * n];
         if self.channels == 1 && !self.transposed {
+            let mut to = vec![S::default(); batches * m * n];
             let lane = |i: usize, lane: &mut [S]| {
                 let bias = bias.map(|b| b[i / m % self.groups * m + i % m].into());
                 self.depthwise::<S, T>(x, w, i / m, i % m, |j, sum| {
@@ -394,17 +403,90 @@ impl Taps {
         }
         contract::products(
             self.sizes,
-            |batch, row, l| self.weight(w, batch, row, l).into(),
-            |batch, l, column| self.input(x, batch, l, column).into(),
-            |batch, row, column, sums: &[T]| {
-                let at = (batch * m + row) * n + column;
+            |batch, rows| self.filters(w, batch, rows),
+            |batch, columns| self.windows(x, batch, columns),
+            |batch, row, sum| {
                 let bias = bias.map(|b| b[batch % self.groups * m + row].into());
-                for (slot, &sum) in to[at..].iter_mut().zip(sums) {
-                    *slot = round(bias.map_or(sum, |b| sum.add(b)));
-                }
+                round(bias.map_or(sum, |b: T| sum.add(b)))
             },
-        );
-        to
+        )
+    }
+
+    /// Fills a strip with filters, one lane per output channel.
+    fn filters<S, T, const W: usize>(&self, w: &[S], batch: usize, strip: &mut Strip<'_, T, W>)
+    where
+        S: Copy + Into<T>,
+        T: Number,
+    {
+        let Sizes { m, k, .. } = self.sizes;
+        if !self.transposed {
+            return strip.fill(&w[batch % self.groups * m * k..], k, 1);
+        }
+        for (l, line) in strip.lines.iter_mut().enumerate() {
+            for (lane, slot) in line[..strip.lanes].iter_mut().enumerate() {
+                *slot = self.weight(w, batch, strip.first + lane, strip.term + l).into();
+            }
+        }
+    }
+
+    /// Fills a strip with windows of the input, one lane per output position.
+    fn windows<S, T, const W: usize>(&self, x: &[S], batch: usize, strip: &mut Strip<'_, T, W>)
+    where
+        S: Copy + Default + Into<T>,
+        T: Number,
+    {
+        if self.transposed {
+            for (l, line) in strip.lines.iter_mut().enumerate() {
+                for (lane, slot) in line[..strip.lanes].iter_mut().enumerate() {
+                    *slot = self.input(x, batch, strip.term + l, strip.first + lane).into();
+                }
+            }
+            return;
+        }
+        let [height, width, depth] = self.image;
+        let plane = (height * width * depth) as usize;
+        let x = &x[batch * self.channels * plane..];
+        let mut lane = 0;
+        while lane < strip.lanes {
+            // Neighbouring output positions that differ in the innermost dim alone.
+            let column = strip.first + lane;
+            let run = self.inner_positions - column % self.inner_positions;
+            let lanes = lane..strip.lanes.min(lane + run);
+            let at = self.outer[column];
+            for (line, &(offset, tap)) in strip.lines.iter_mut().zip(&self.inner[strip.term..]) {
+                let to = &mut line[lanes.clone()];
+                let (y, z) = (at[0] + tap[0], at[1] + tap[1]);
+                if !(0..height).contains(&y) || !(0..width).contains(&z) {
+                    to.fill(T::default());
+                    continue;
+                }
+                let from = &x[offset + ((y * width + z) * depth) as usize..][..depth as usize];
+                self.positions(from, at[2] + tap[2], to);
+            }
+            lane = lanes.end;
+        }
+    }
+
+    /// Copies the elements at `first`, `first + stride`, .. of one line of the input, zero outside.
+    #[inline(always)]
+    fn positions<S, T>(&self, from: &[S], first: i64, to: &mut [T])
+    where
+        S: Copy + Default + Into<T>,
+        T: Number,
+    {
+        let last = first + (to.len() as i64 - 1) * self.inner_stride;
+        if first < 0 || last >= from.len() as i64 {
+            for (slot, at) in to.iter_mut().zip((first..).step_by(self.inner_stride as usize)) {
+                let inside = usize::try_from(at).ok().and_then(|at| from.get(at));
+                *slot = inside.copied().unwrap_or_default().into();
+            }
+        } else if self.inner_stride == 1 {
+            let from = &from[first as usize..][..to.len()];
+            to.iter_mut().zip(from).for_each(|(slot, &v)| *slot = v.into());
+        } else {
+            let from = from[first as usize..].iter().step_by(self.inner_stride as usize);
+            to.iter_mut().zip(from).for_each(|(slot, &v)| *slot = v.into());
+        }
     }
 
     /// All sums of one output channel that reads one input channel, without a copy of windows.

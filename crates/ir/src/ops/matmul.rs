@@ -168,20 +168,12 @@ impl Plan {
         b: &[S],
         round: impl Fn(T) -> S + Sync,
     ) -> Vec<S> {
-        let Sizes { batches, m, n, .. } = self.sizes;
-        let mut to = vec![S::default(); batches * m * n];
         contract::products(
             self.sizes,
-            |batch, i, l| a[self.batches[batch].0 + i * self.lhs.0 + l * self.lhs.1].into(),
-            |batch, l, j| b[self.batches[batch].1 + l * self.rhs.0 + j * self.rhs.1].into(),
-            |batch, i, j, sums: &[T]| {
-                let at = (batch * m + i) * n + j;
-                for (slot, &sum) in to[at..].iter_mut().zip(sums) {
-                    *slot = round(sum);
-                }
-            },
-        );
-        to
+            |batch, rows| rows.fill(&a[self.batches[batch].0..], self.lhs.0, self.lhs.1),
+            |batch, columns| columns.fill(&b[self.batches[batch].1..], self.rhs.1, self.rhs.0),
+            |_, _, sum| round(sum),
+        )
     }
 
     /// Output element `flat`, without computing the others.
