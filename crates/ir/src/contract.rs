@@ -6,7 +6,7 @@
 //! number of threads nor on the instructions that the processor has.
 
 use std::sync::{
-    Mutex,
+    Mutex, OnceLock,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -26,6 +26,11 @@ pub(crate) trait Number: Copy + Default + Send + Sync {
         tiles: &mut [Tile<Self>],
     ) {
         add_block(depth, a, b, tiles, add_plain);
+    }
+
+    /// Adds `factor` times each term to the sum at its place.
+    fn add_scaled(sums: &mut [Self], factor: Self, terms: &[Self]) {
+        add_scaled(sums, factor, terms);
     }
 }
 
@@ -49,6 +54,17 @@ impl Number for f64 {
             );
         }
         add_block(depth, a, b, tiles, add_plain);
+    }
+
+    fn add_scaled(sums: &mut [f64], factor: f64, terms: &[f64]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(simd) = pulp::x86::V3::try_new() {
+            return simd.vectorize(
+                #[inline(always)]
+                || add_scaled(sums, factor, terms),
+            );
+        }
+        add_scaled(sums, factor, terms);
     }
 }
 
@@ -116,6 +132,15 @@ impl<T: Number, const W: usize> Strip<'_, T, W> {
             }
             return;
         }
+        if term_step == 1 && self.lanes == W && !self.lines.is_empty() {
+            let depth = self.lines.len();
+            let rows: [&[S]; W] =
+                std::array::from_fn(|lane| &operand[start + lane * lane_step..][..depth]);
+            for (l, line) in self.lines.iter_mut().enumerate() {
+                line.iter_mut().zip(&rows).for_each(|(slot, row)| *slot = row[l].into());
+            }
+            return;
+        }
         for lane in 0..self.lanes {
             let from = operand[start + lane * lane_step..].iter().step_by(term_step);
             self.lines.iter_mut().zip(from).for_each(|(line, &v)| line[lane] = v.into());
@@ -137,8 +162,7 @@ pub(crate) fn products<T: Number, S: Copy + Default + Send>(
         return results;
     }
     let small = batches.saturating_mul(m).saturating_mul(n).saturating_mul(k) < SMALL;
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let threads = if small { 1 } else { cores };
+    let threads = if small { 1 } else { cores() };
     let (block_m, block_n) = blocks(sizes, threads);
     let (tall, wide) = (m.div_ceil(block_m), n.div_ceil(block_n));
     let tasks = batches * tall * wide;
@@ -224,6 +248,11 @@ fn strips<T: Number, const W: usize>(
 }
 
 #[inline(always)]
+fn add_scaled<T: Number>(sums: &mut [T], factor: T, terms: &[T]) {
+    sums.iter_mut().zip(terms).for_each(|(sum, &term)| *sum = sum.add_product(factor, term));
+}
+
+#[inline(always)]
 fn add_block<T: Number>(
     depth: usize,
     a: &[[T; ROWS]],
@@ -284,22 +313,23 @@ fn add_fused(
     }
 }
 
-/// Calls `fill(i, lane)` for every run of `len` elements of `to`, each of them `depth`
-/// multiply-adds of work, on all threads when there is enough of it.
-pub(crate) fn lanes<S: Send>(
+/// Calls `fill(scratch, i, lane)` for every run of `len` elements of `to`, each of them `depth`
+/// multiply-adds of work, on all threads when there is enough of it; every thread has a scratch.
+pub(crate) fn lanes<S: Send, W>(
     to: &mut [S],
     len: usize,
     depth: usize,
-    fill: impl Fn(usize, &mut [S]) + Sync,
+    scratch: impl Fn() -> W + Sync,
+    fill: impl Fn(&mut W, usize, &mut [S]) + Sync,
 ) {
     if to.is_empty() {
         return;
     }
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let small = to.len().saturating_mul(depth) < SMALL;
-    let per_thread = (to.len() / len).div_ceil(if small { 1 } else { cores });
+    let per_thread = (to.len() / len).div_ceil(if small { 1 } else { cores() });
     let run = |first: usize, part: &mut [S]| {
-        part.chunks_mut(len).enumerate().for_each(|(i, lane)| fill(first + i, lane));
+        let mut scratch = scratch();
+        part.chunks_mut(len).enumerate().for_each(|(i, lane)| fill(&mut scratch, first + i, lane));
     };
     std::thread::scope(|scope| {
         let mut parts = to.chunks_mut(per_thread * len).enumerate();
@@ -312,6 +342,12 @@ pub(crate) fn lanes<S: Send>(
             run(0, part);
         }
     });
+}
+
+/// Threads worth running; asking the system takes longer than a small product.
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
 /// One sum of products, for checking chosen elements.

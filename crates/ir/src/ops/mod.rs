@@ -19,6 +19,7 @@ mod resize;
 mod scatter;
 mod slice;
 mod softmax;
+mod taps;
 mod types;
 mod unary;
 mod window;
@@ -432,8 +433,8 @@ pub(crate) fn sample(
         }
         _ => {
             let taps = match op {
-                Op::Conv(op) => conv::Taps::of_conv(op, a, b, &dims)?,
-                Op::ConvTranspose(op) => conv::Taps::of_transpose(op, a, b, &dims)?,
+                Op::Conv(op) => taps::Taps::of_conv(op, a, b, &dims)?,
+                Op::ConvTranspose(op) => taps::Taps::of_transpose(op, a, b, &dims)?,
                 _ => return Ok(None),
             };
             let bias = inputs.optional(2)?;
