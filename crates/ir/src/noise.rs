@@ -8,7 +8,7 @@
 //! does to these errors, it does to the injected ones.
 
 use crate::{EvalError, Graph, Inputs, NodeId, Role, ValueId};
-use bricolage_tensor::{Datum, Rng, Tensor, Type};
+use bricolage_tensor::{DType, Datum, Rng, Tensor, Type};
 use std::collections::{HashMap, HashSet};
 
 /// Evaluates `graph` with rounding noise on every float value.
@@ -103,19 +103,38 @@ fn element_count(graph: &Graph, value: ValueId) -> u64 {
 
 /// The tensor with the error of sums of `terms` terms, and of `share` of the largest magnitude.
 fn with_noise(tensor: &Tensor, terms: u64, share: f64, rng: &mut Rng) -> Tensor {
-    let values = tensor.to_f64();
-    let finite = || values.iter().filter(|v| v.is_finite());
+    let (dtype, dims) = (tensor.dtype(), tensor.dims());
+    let roundoff = dtype.epsilon() / 2.0;
+    if dtype == DType::F32 {
+        let round = |v| v as f32;
+        return Tensor::of(
+            dims,
+            &noisy(&tensor.elements::<f32>(), roundoff, terms, share, round, rng),
+        );
+    }
+    let values = noisy(&tensor.to_f64(), roundoff, terms, share, |v| v, rng);
+    Tensor::from_f64(dtype, dims, &values)
+}
+
+fn noisy<T: Copy + Into<f64>>(
+    values: &[T],
+    roundoff: f64,
+    terms: u64,
+    share: f64,
+    round: impl Fn(f64) -> T,
+    rng: &mut Rng,
+) -> Vec<T> {
+    let finite = || values.iter().map(|&v| v.into()).filter(|v| v.is_finite());
     let squares: f64 = finite().map(|v| v * v).sum();
     let largest = finite().fold(0.0f64, |m, v| m.max(v.abs()));
     let rms = (squares / values.len().max(1) as f64).sqrt();
-    let roundoff = tensor.dtype().epsilon() / 2.0;
     let deep = if terms > 1 { roundoff * (terms as f64 / 2.0).sqrt() * rms } else { 0.0 };
     let wide = deep + share * largest / 4.0;
     // Two independent errors, of the sum and of the rounded result, have one variance together.
     let spread = |v: f64| (wide * wide + roundoff * roundoff * v * v).sqrt();
-    let noisy: Vec<f64> = values
-        .iter()
-        .map(|&v| if v.is_finite() { v + spread(v) * rng.normal() } else { v })
-        .collect();
-    Tensor::from_f64(tensor.dtype(), tensor.dims(), &noisy)
+    let with_error = |&value: &T| {
+        let v: f64 = value.into();
+        if v.is_finite() { round(v + spread(v) * rng.normal()) } else { value }
+    };
+    values.iter().map(with_error).collect()
 }

@@ -41,7 +41,10 @@ impl Tolerance {
         if !reference.dtype().is_float() {
             return self;
         }
-        let magnitude = magnitude(&reference.to_f64());
+        let magnitude = match reference.dtype() {
+            DType::F32 => magnitude(&reference.elements::<f32>()),
+            _ => magnitude(&reference.to_f64()),
+        };
         Tolerance {
             max_abs: self.max_abs.max(share * magnitude),
             relative_l2: self.relative_l2.max(share),
@@ -65,24 +68,34 @@ pub struct Error {
 impl Error {
     /// Compares element by element. NaN equals NaN, and infinities of one sign are equal.
     pub fn between(reference: &Tensor, found: &Tensor) -> Error {
-        let expected = reference.to_f64();
-        let mut error =
-            Error { max_abs: 0.0, at: 0, relative_l2: 0.0, magnitude: magnitude(&expected) };
+        let wrong = |at| Error {
+            max_abs: f64::INFINITY,
+            at,
+            relative_l2: f64::INFINITY,
+            magnitude: magnitude(&reference.to_f64()),
+        };
         if reference.dims() != found.dims() || reference.dtype() != found.dtype() {
-            return Error { max_abs: f64::INFINITY, relative_l2: f64::INFINITY, ..error };
+            return wrong(0);
         }
-        if matches!(reference.dtype(), DType::I64 | DType::U64) {
-            let differ = reference.to_i64().iter().zip(found.to_i64()).position(|(a, b)| *a != b);
-            if let Some(at) = differ {
-                return Error { max_abs: f64::INFINITY, relative_l2: f64::INFINITY, at, ..error };
+        match reference.dtype() {
+            DType::F32 => Error::of(&reference.elements::<f32>(), &found.elements::<f32>()),
+            DType::I64 | DType::U64 => {
+                let mut pairs = reference.to_i64().into_iter().zip(found.to_i64());
+                let differ = pairs.position(|(a, b)| a != b);
+                differ.map_or_else(|| Error { max_abs: 0.0, relative_l2: 0.0, ..wrong(0) }, wrong)
             }
-            return error;
+            _ => Error::of(&reference.to_f64(), &found.to_f64()),
         }
+    }
+
+    fn of<T: Copy + Into<f64>>(reference: &[T], found: &[T]) -> Error {
+        let mut error = Error { max_abs: 0.0, at: 0, relative_l2: 0.0, magnitude: 0.0 };
         let (mut squares, mut total) = (0.0, 0.0);
-        for (at, (a, b)) in expected.iter().zip(found.to_f64()).enumerate() {
+        for (at, (&a, &b)) in reference.iter().zip(found).enumerate() {
+            let (a, b): (f64, f64) = (a.into(), b.into());
             let difference = match (a.is_finite(), b.is_finite()) {
                 (true, true) => (a - b).abs(),
-                _ if *a == b || (a.is_nan() && b.is_nan()) => 0.0,
+                _ if a == b || (a.is_nan() && b.is_nan()) => 0.0,
                 _ => f64::INFINITY,
             };
             if difference > error.max_abs {
@@ -92,6 +105,7 @@ impl Error {
             squares += difference * difference;
             if a.is_finite() {
                 total += a * a;
+                error.magnitude = error.magnitude.max(a.abs());
             }
         }
         error.relative_l2 = squares.sqrt() / if total > 0.0 { total.sqrt() } else { 1.0 };
@@ -105,8 +119,9 @@ impl Error {
     }
 }
 
-fn magnitude(elements: &[f64]) -> f64 {
-    elements.iter().filter(|v| v.is_finite()).fold(0.0, |m, v| m.max(v.abs()))
+fn magnitude<T: Copy + Into<f64>>(elements: &[T]) -> f64 {
+    let finite = elements.iter().map(|&v| v.into()).filter(|v| v.is_finite());
+    finite.fold(0.0, |m, v| m.max(v.abs()))
 }
 
 impl fmt::Display for Error {

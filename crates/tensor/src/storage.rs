@@ -39,7 +39,7 @@ impl Storage {
 
     /// `len` zero bytes filled in by `fill`, starting on a 64-byte boundary.
     pub fn build(len: usize, fill: impl FnOnce(&mut [u8])) -> Storage {
-        let mut lines = vec![Line([0; 64]); len.div_ceil(64)];
+        let mut lines: Vec<Line> = bytemuck::allocation::zeroed_vec(len.div_ceil(64));
         fill(&mut bytemuck::cast_slice_mut(&mut lines)[..len]);
         Storage { owner: Arc::new(Aligned { lines, len }), start: 0, len }
     }
