@@ -7,7 +7,7 @@ use crate::{Error, Weights, npz};
 use bricolage_backend::Registry;
 use bricolage_ir::{Error as Difference, Tolerance};
 use bricolage_measure::Machine;
-use bricolage_runtime::{Plan, Pool, Program, Session, map_file};
+use bricolage_runtime::{Plan, Pool, Program, Session, map_file, read_file};
 use bricolage_tensor::Tensor;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
@@ -315,7 +315,7 @@ pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
     let plan: Plan =
         postcard::from_bytes(&bytes).map_err(|e| wrong(format!("its plan is damaged: {e}")))?;
     let path = folder.join(WEIGHTS);
-    let weights = map_file(&path).map_err(file_error("read", &path))?;
+    let weights = read_file(&path).map_err(file_error("read", &path))?;
     let program = Program::load(plan, weights, registry)?;
     Ok(Loaded { manifest, program: Arc::new(program), folder: folder.to_owned() })
 }

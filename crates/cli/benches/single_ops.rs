@@ -1,6 +1,6 @@
 //! Single ops: the best native kernel against ONNX Runtime's own session, pair by pair.
 //!
-//! `cargo bench -p bricolage-cli --bench single_ops -- [THREADS ..]` with the `onnxruntime` wheel in
+//! `cargo bench -p bricolage-cli --bench single_ops -- [THREADS ..] [PART OF A NAME ..]` with the `onnxruntime` wheel in
 //! the active Python environment. The peer runs in a process of its own, with its own spinning
 //! threads, and is stopped while the native kernel runs. Native operands lie in the format in which
 //! its kernel is fastest; both sides read the same constants again and again.
@@ -130,7 +130,10 @@ fn graph(row: &Row) -> Graph {
 }
 
 fn main() {
-    let threads: Vec<usize> = std::env::args().filter_map(|a| a.parse().ok()).collect();
+    let (threads, words): (Vec<_>, Vec<_>) =
+        std::env::args().skip(1).filter(|a| !a.starts_with('-')).partition(|a| a.parse::<usize>().is_ok());
+    let threads: Vec<usize> = threads.iter().filter_map(|a| a.parse().ok()).collect();
+    let chosen = |row: &Row| words.is_empty() || words.iter().any(|w| row.name.contains(w.as_str()));
     let program = PathBuf::from(env!("CARGO_BIN_EXE_bricolage"));
     let command = WorkerCommand { program, arguments: vec!["worker".to_owned()] };
     let folder = std::env::temp_dir().join(format!("bricolage-single-ops-{}", std::process::id()));
@@ -138,8 +141,8 @@ fn main() {
     println!("| op | threads | native kernel | native us | peer us | ratio (95 %) | at most |");
     println!("|---|---|---|---|---|---|---|");
     for threads in if threads.is_empty() { vec![1, 2] } else { threads } {
-        for row in rows() {
-            println!("{}", line(&row, threads, &command, &folder));
+        for row in rows().iter().filter(|row| chosen(row)) {
+            println!("{}", line(row, threads, &command, &folder));
         }
     }
     std::fs::remove_dir_all(&folder).unwrap();
@@ -192,6 +195,7 @@ fn line(row: &Row, threads: usize, command: &WorkerCommand, folder: &std::path::
         limit: Duration::from_secs(8),
         max_pairs: 301,
         width: 0.01,
+        sample: Duration::from_millis(5),
         ..Pairing::default()
     };
     let peer: &mut dyn OpenPlan = &mut peer;
@@ -221,7 +225,7 @@ struct Kept<'a, S: ?Sized>(&'a mut S, &'a mut Vec<f64>);
 impl<S: bricolage_measure::Sample + ?Sized> bricolage_measure::Sample for Kept<'_, S> {
     fn sample(&mut self, iterations: u32) -> Result<Duration, bricolage_measure::SampleError> {
         // The other side ran last, and the threads of this one sleep.
-        self.0.sample(1)?;
+        self.0.sample(iterations)?;
         let time = self.0.sample(iterations)?;
         self.1.push(time.as_secs_f64() * 1e6 / f64::from(iterations));
         Ok(time)

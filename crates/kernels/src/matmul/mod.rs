@@ -182,7 +182,7 @@ impl MatMul {
         let cols = tiles.cols();
         let k_block = match knobs.k_block as usize {
             0 if m <= 3 || (k <= 768 && n <= 768 && spec.constant_b) => k,
-            0 => 256,
+            0 => 384,
             block => block,
         };
         let m_block = match knobs.m_block as usize {
@@ -307,7 +307,8 @@ fn default_vectors(m: usize, n: usize) -> usize {
         _ => {
             let wide = n.next_multiple_of(24);
             let narrow = n.next_multiple_of(16);
-            if wide < narrow || (wide == narrow && m > 4) || m == 4 { 3 } else { 2 }
+            // The wide tile loads less for each product, and is worth up to 2 % of empty columns.
+            if wide < narrow || m == 4 || (m > 4 && 50 * (wide - narrow) <= narrow) { 3 } else { 2 }
         }
     }
 }
