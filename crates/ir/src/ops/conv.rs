@@ -5,7 +5,7 @@ use super::{
     elements::sizes,
     results,
     types::{Operands, attribute, differ, expect_rank, expect_same_dim},
-    window::{MOST_SPATIAL, Slide, expect_room, lead, part_pads, positions, slides},
+    window::{MOST_SPATIAL, Slide, lead, part_pads, positions, slides},
 };
 use crate::{
     AxisKind, AxisMap, Body, Combiner, EvalError, Fact, Index, Inputs, Part, TypeError,
@@ -107,9 +107,7 @@ impl OpDef for Conv {
         }
         let mut shape = vec![x.shape[0].clone(), w.shape[0].clone()];
         for (d, slide) in self.slides(x.shape.len() - 2)?.iter().enumerate() {
-            let size = slide.positions(&x.shape[2 + d], &w.shape[2 + d], false);
-            expect_room(&size)?;
-            shape.push(size);
+            shape.push(slide.positions(&x.shape[2 + d], &w.shape[2 + d], false)?);
         }
         Ok(vec![Fact::tensor(x.dtype, shape)])
     }
@@ -201,7 +199,11 @@ impl OpDef for ConvTranspose {
             let reach = (&w.shape[2 + d] - &one) * Dim::from(slide.dilation);
             let extra = self.output_padding[d] + 1 - slide.pad.0 - slide.pad.1;
             let size = spread + reach + Dim::from(extra);
-            expect_room(&size)?;
+            if size.as_const().is_some_and(|n| n < 0) {
+                let most = size + Dim::from(slide.pad.0 + slide.pad.1);
+                let expected = format!("at most {most} together in dim {d}");
+                return Err(attribute("pads", expected, slide.pad));
+            }
             shape.push(size);
         }
         Ok(vec![Fact::tensor(x.dtype, shape)])
