@@ -3,12 +3,13 @@
 //! It is written beside its final place and moved there when it is whole. Loading checks the hash
 //! of every file, and that the machine is the one that the plan was made for.
 
-use crate::{Error, Weights, npz};
+use crate::{Error, Temporary, Weights, npz};
 use bricolage_backend::Registry;
 use bricolage_ir::{Error as Difference, Tolerance};
 use bricolage_measure::Machine;
-use bricolage_runtime::{Plan, Pool, Program, Session, map_file, read_file};
+use bricolage_runtime::{Plan, Pool, Program, Session, map_file, open_file, read_file};
 use bricolage_tensor::Tensor;
+use rustix::fs::{CWD, RenameFlags};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
     collections::BTreeMap,
@@ -103,13 +104,9 @@ pub fn save<R: Serialize>(
     contents: Contents<'_, R>,
 ) -> Result<(), Error> {
     refuse_existing(folder, overwrite)?;
-    let partial = sibling(folder, "partial");
-    let result = write_all(&partial, contents).and_then(|()| replace(&partial, folder));
-    if result.is_err() {
-        // The partial folder is ours.
-        let _ = fs::remove_dir_all(&partial);
-    }
-    result
+    let partial = Temporary::new(sibling(folder, "partial"));
+    write_all(partial.path(), contents)?;
+    replace(partial.path(), folder)
 }
 
 /// Fails when something is at `folder` that may not be replaced: anything without `overwrite`, and
@@ -158,6 +155,10 @@ fn sibling(folder: &Path, suffix: &str) -> PathBuf {
 
 fn replace(partial: &Path, folder: &Path) -> Result<(), Error> {
     if folder.exists() {
+        // At once where the file system can: then the old artefact goes with the partial folder.
+        if rustix::fs::renameat_with(CWD, partial, CWD, folder, RenameFlags::EXCHANGE).is_ok() {
+            return Ok(());
+        }
         let old = sibling(folder, "old");
         fs::rename(folder, &old).map_err(file_error("replace", folder))?;
         if let Err(e) = fs::rename(partial, folder) {
@@ -258,15 +259,15 @@ pub fn report<R: DeserializeOwned>(folder: &Path) -> Result<R, Error> {
 
 fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, Error> {
     let path = folder.join(name);
-    let text = fs::read_to_string(&path).map_err(file_error("read", &path))?;
+    let text = open_file(&path).and_then(io::read_to_string).map_err(file_error("read", &path))?;
     serde_json::from_str(&text).map_err(|e| Error::Artefact {
         path: folder.to_owned(),
         why: format!("its {name} is damaged: {e}"),
     })
 }
 
-/// Checks hashes and machine, and rebuilds the kernels.
-pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
+/// Checks that every file is as it was written, and returns the manifest.
+pub fn verify(folder: &Path) -> Result<Manifest, Error> {
     let wrong = |why: String| Error::Artefact { path: folder.to_owned(), why };
     let manifest = manifest(folder)?;
     if manifest.schema_version != SCHEMA_VERSION {
@@ -275,7 +276,7 @@ pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
             "it has schema version {found}, this program reads {SCHEMA_VERSION}"
         )));
     }
-    for needed in [PLAN, WEIGHTS, SELF_TEST] {
+    for needed in [PLAN, WEIGHTS, SELF_TEST, REPORT] {
         if !manifest.files.contains_key(needed) {
             return Err(wrong(format!("its manifest does not name {needed}")));
         }
@@ -289,10 +290,27 @@ pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
             return Err(wrong(format!(
                 "{name} was changed: its hash is {}, the manifest says {}",
                 &found[..16],
-                &hash[..hash.len().min(16)]
+                hash.get(..16).unwrap_or(hash)
             )));
         }
     }
+    Ok(manifest)
+}
+
+/// The model that the artefact computes, as ONNX, after [`verify`].
+pub fn model(folder: &Path) -> Result<PathBuf, Error> {
+    match verify(folder)?.files.contains_key(MODEL) {
+        true => Ok(folder.join(MODEL)),
+        false => Err(Error::Artefact {
+            path: folder.to_owned(),
+            why: "it holds no model, because ONNX cannot say its graph".to_owned(),
+        }),
+    }
+}
+
+/// Fails when this machine or the backends that are here cannot run the artefact.
+pub fn require_here(folder: &Path, manifest: &Manifest, registry: &Registry) -> Result<(), Error> {
+    let wrong = |why: String| Error::Artefact { path: folder.to_owned(), why };
     let here = Machine::read();
     let missing: Vec<&String> =
         manifest.machine.features.iter().filter(|f| !here.features.contains(f)).collect();
@@ -311,6 +329,14 @@ pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
             )));
         }
     }
+    Ok(())
+}
+
+/// Checks hashes and machine, and rebuilds the kernels.
+pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
+    let wrong = |why: String| Error::Artefact { path: folder.to_owned(), why };
+    let manifest = verify(folder)?;
+    require_here(folder, &manifest, registry)?;
     let bytes = fs::read(folder.join(PLAN)).map_err(file_error("read", &folder.join(PLAN)))?;
     let plan: Plan =
         postcard::from_bytes(&bytes).map_err(|e| wrong(format!("its plan is damaged: {e}")))?;

@@ -2,7 +2,7 @@
 //! a mix is faster beyond noise.
 
 use crate::{
-    Cx, Emitted, Error, Goal, Progress,
+    Cx, Emitted, Error, Goal, Progress, Temporary,
     artefact::{self, Allowed},
     line, report,
     worker::{Alone, OpenPlan, RemotePlan},
@@ -75,16 +75,6 @@ impl OpenPlan for LocalPlan {
         let tensors = self.session.run(&self.inputs)?;
         let names = self.session.program().plan().outputs.iter().map(|p| p.name.clone());
         Ok(names.zip(tensors).collect())
-    }
-}
-
-/// Removes its folder when dropped.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What is left of it is found in the cache folder and does no harm.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -184,7 +174,7 @@ struct Entry {
     open: Option<Box<dyn OpenPlan>>,
     measured: Option<Measurement>,
     refused: Option<String>,
-    _scratch: Option<Scratch>,
+    _scratch: Option<Temporary>,
 }
 
 /// Verifies and times every plan that the database does not know, and chooses.
@@ -250,7 +240,7 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
         max_samples: 101,
         precision: 0.005,
         limit: (left / total.max(1) as u32)
-            .clamp(Duration::from_millis(500), Duration::from_secs(3)),
+            .clamp(Duration::from_millis(100), Duration::from_secs(3)),
         seed: c.cx.goal.seed,
         ..Protocol::default()
     };
@@ -290,7 +280,7 @@ fn open(
     c: &Contest<'_>,
     placed: usize,
     key: &Key,
-) -> Result<(Box<dyn OpenPlan>, Option<Scratch>), Error> {
+) -> Result<(Box<dyn OpenPlan>, Option<Temporary>), Error> {
     let emitted = line::emit_checked(c.cx, c.graph, &c.placed[placed])?;
     let (mut plan, scratch): (Box<dyn OpenPlan>, _) = match &c.cx.worker {
         None => {
@@ -299,7 +289,7 @@ fn open(
         }
         Some(command) => {
             let folder = c.scratch.join(format!("plan-{}-{placed}", std::process::id()));
-            let scratch = Scratch(folder.clone());
+            let scratch = Temporary::new(folder.clone());
             fs::create_dir_all(&c.scratch).map_err(|e| Error::File {
                 action: "write",
                 path: c.scratch.clone(),
@@ -475,7 +465,7 @@ fn compare(
     let left =
         c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
     let pairing = Pairing {
-        limit: left.clamp(Duration::from_secs(2), Duration::from_secs(30)),
+        limit: left.clamp(Duration::from_millis(300), Duration::from_secs(30)),
         seed: c.cx.goal.seed,
         ..Pairing::default()
     };

@@ -1,7 +1,10 @@
 //! What can go wrong, with a code, the facts and one thing to do about it.
 
 use bricolage_placement::PlaceError;
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 /// Whose fault it is; decides the exit code of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +34,13 @@ pub enum Error {
         why: String,
     },
     /// The model cannot be imported.
-    #[error(transparent)]
-    Import(#[from] bricolage_onnx::ImportError),
+    #[error("{}{error}", model_name(path, error))]
+    Import {
+        /// The model's file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: bricolage_onnx::ImportError,
+    },
     /// The graph cannot be written as ONNX.
     #[error(transparent)]
     Export(#[from] bricolage_onnx::ExportError),
@@ -111,12 +119,20 @@ pub enum Error {
     },
 }
 
+/// The model's name before the message, unless that names it already.
+fn model_name(path: &Path, error: &bricolage_onnx::ImportError) -> String {
+    match error {
+        bricolage_onnx::ImportError::File { .. } => String::new(),
+        _ => format!("`{}`: ", path.display()),
+    }
+}
+
 impl Error {
     /// The code under which the error is known.
     pub fn code(&self) -> &'static str {
         match self {
             Error::File { .. } => "file::unusable",
-            Error::Import(error) => error.code(),
+            Error::Import { error, .. } => error.code(),
             Error::Export(_) => "onnx::not-expressible",
             Error::Npz(_) => "file::npz",
             Error::Symbolic { .. } => "type::symbolic-dim",
@@ -144,7 +160,7 @@ impl Error {
             Error::Run(_) | Error::Evaluate(_) | Error::Worker(_) => Blame::Condition,
             Error::Place(_) | Error::Internal { .. } => Blame::Internal,
             Error::Interrupted => Blame::Interrupted,
-            Error::Import(error) if error.is_unsupported() => Blame::Condition,
+            Error::Import { error, .. } if error.is_unsupported() => Blame::Condition,
             _ => Blame::Input,
         }
     }
@@ -158,7 +174,7 @@ impl Error {
             Error::Symbolic { .. } => {
                 Some("fix the sizes with --shape NAME:1x3x224x224".to_owned())
             }
-            Error::Import(error) => error.help(),
+            Error::Import { error, .. } => error.help(),
             _ => None,
         }
     }
@@ -166,7 +182,7 @@ impl Error {
     /// Facts besides the primary line.
     pub fn notes(&self) -> Vec<String> {
         match self {
-            Error::Import(error) => error.notes(),
+            Error::Import { error, .. } => error.notes(),
             _ => Vec::new(),
         }
     }

@@ -53,14 +53,17 @@ fn bind_sizes(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Graph, Err
     })
 }
 
-/// Binds the symbols of the inputs to the dims of `tensors`, which are in the graph's order.
+/// Binds the symbols of the inputs to the dims of `tensors`, which are in the graph's order. Fails when
+/// a value then takes more than the machine's memory.
 pub fn bind_to(graph: &Graph, tensors: &[Tensor]) -> Result<Graph, Error> {
     let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
     let sizes = bricolage_ir::solve_symbols(graph, &data).map_err(|e| Error::Inputs {
         what: e.to_string(),
         help: format!("the inputs are {}", names(graph)),
     })?;
-    bind_sizes(graph, &sizes)
+    let bound = bind_sizes(graph, &sizes)?;
+    require_memory(&bound, bound.values())?;
+    Ok(bound)
 }
 
 fn names(graph: &Graph) -> String {
@@ -68,17 +71,30 @@ fn names(graph: &Graph) -> String {
     graph.inputs.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Fails when a value with fixed sizes takes more than the machine's memory.
+/// The reference evaluator computes in numbers of this many bytes, beside the elements themselves.
+const NUMBER: u64 = 8;
+
+/// Fails when a value with fixed sizes takes more than the machine's memory; computed values are
+/// evaluated by the reference, which takes more.
 fn require_memory(graph: &Graph, values: impl Iterator<Item = ValueId>) -> Result<(), Error> {
     let memory = Machine::read().memory;
     for value in values {
         let Type::Tensor(t) = &graph.fact(value).ty else { continue };
-        let needed = t.byte_len();
-        if t.shape.as_fixed().is_some() && needed.is_none_or(|n| n > memory) {
+        if t.shape.as_fixed().is_none() {
+            continue;
+        }
+        let computed = graph.producer(value).is_some();
+        let numbers = match computed {
+            true => t.shape.element_count().and_then(|n| n.checked_mul(NUMBER)),
+            false => Some(0),
+        };
+        let needed = t.byte_len().zip(numbers).and_then(|(a, b)| a.checked_add(b));
+        if needed.is_none_or(|n| n > memory) {
             let bytes = needed.map_or("too many to count".to_owned(), |n| n.to_string());
+            let verb = if computed { "takes, while it is computed," } else { "takes" };
             let name = &graph.value(value).name;
             return Err(Error::Inputs {
-                what: format!("`{name}` {t} takes {bytes} bytes, found {memory} bytes of memory"),
+                what: format!("`{name}` {t} {verb} {bytes} bytes, found {memory} bytes of memory"),
                 help: "give smaller sizes with --shape".to_owned(),
             });
         }

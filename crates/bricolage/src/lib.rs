@@ -6,6 +6,7 @@
 
 pub mod artefact;
 mod check;
+mod claim;
 mod contest;
 mod emit;
 mod error;
@@ -16,6 +17,7 @@ mod line;
 pub mod npz;
 pub mod report;
 pub mod target;
+pub mod temporary;
 mod weights;
 pub mod worker;
 
@@ -28,5 +30,6 @@ pub use line::{
     Cx, Outcome, compile_unmeasured, import, optimize, place_unmeasured, pool, rewrite,
     save_unmeasured,
 };
+pub use temporary::Temporary;
 pub use weights::Weights;
 pub use worker::WorkerCommand;

@@ -1,8 +1,9 @@
 //! The straight line: bytes, graph, graph, placed, plan, session.
 
 use crate::{
-    Emitted, Error, Goal, Progress, WorkerCommand, artefact, check, constant_bytes, contest, emit,
-    inputs,
+    Emitted, Error, Goal, Progress, WorkerCommand, artefact, check,
+    claim::Claim,
+    constant_bytes, contest, emit, inputs,
     report::{self, Report},
     worker::{Benches, Worker},
 };
@@ -51,7 +52,7 @@ pub struct Outcome {
 
 /// Reads an ONNX model. Weights stay in the mapped file.
 pub fn import(path: &Path) -> Result<Model, Error> {
-    Ok(bricolage_onnx::load(path)?)
+    bricolage_onnx::load(path).map_err(|error| Error::Import { path: path.to_owned(), error })
 }
 
 /// Simplifies a graph: the same meaning in fewer, larger ops.
@@ -73,6 +74,7 @@ pub fn pool(threads: usize) -> Result<Arc<dyn Pool + Send + Sync>, Error> {
 pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result<Outcome, Error> {
     let started = Instant::now();
     artefact::refuse_existing(out, overwrite)?;
+    let _claim = Claim::take(&cx.cache, out)?;
     let step = |phase| (cx.progress)(&Progress { phase, done: 0, total: 0, best_ns: None });
     step("import");
     let model = import(path)?;
@@ -88,14 +90,17 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
 
     let machine = Machine::read();
     let opened = Database::open(&cx.cache, &machine)?;
-    let mut warnings = Vec::new();
+    let mut warnings = model.warnings.clone();
     if let Some(aside) = &opened.set_aside {
         warnings.push(format!(
             "the cost database was damaged; it was set aside as `{}`",
             aside.display()
         ));
     }
-    let lock = lock(cx, &mut warnings);
+    let waiting = Instant::now();
+    let lock = lock(cx, &mut warnings)?;
+    // The time limit is for the search: waiting for others does not count.
+    let started = started + waiting.elapsed();
     let search = search_name(cx, &model, graph);
     let limit = cx.goal.time_limit.map_or(f64::INFINITY, |l| l.as_secs_f64());
     let ended = opened.database.note(&search)?.and_then(|text| text.parse::<f64>().ok());
@@ -134,7 +139,8 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
         && spent > limit
     {
         warnings.push(format!(
-            "the search took {:.0} s of the {:.0} s that it was given: plans are verified in any case",
+            "the search took {:.1} s of the {:.1} s that it was given: the model is read and plans are \
+             verified in any case",
             spent.as_secs_f64(),
             limit.as_secs_f64()
         ));
@@ -240,22 +246,35 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     Ok(Outcome { report, interrupted: cx.cancel.is_cancelled() })
 }
 
+/// Between two attempts to get the machine's lock.
+const RETRY: Duration = Duration::from_millis(50);
+
 /// Waits for other measuring processes, and says so.
-fn lock(cx: &Cx<'_>, warnings: &mut Vec<String>) -> Option<MeasuringLock> {
-    match MeasuringLock::try_take(&cx.cache) {
-        Ok(Some(lock)) => Some(lock),
-        Ok(None) => {
-            (cx.progress)(&Progress {
-                phase: "wait for another measuring process",
-                done: 0,
-                total: 0,
-                best_ns: None,
-            });
-            MeasuringLock::take(&cx.cache).ok()
-        }
-        Err(e) => {
-            warnings.push(format!("measured without the machine's lock: {e}"));
-            None
+fn lock(cx: &Cx<'_>, warnings: &mut Vec<String>) -> Result<Option<MeasuringLock>, Error> {
+    let start = Instant::now();
+    let mut waits = false;
+    loop {
+        match MeasuringLock::try_take(&cx.cache) {
+            Ok(Some(lock)) => {
+                if waits {
+                    warnings.push(format!(
+                        "waited {:.1} s for another measuring process, besides the time limit",
+                        start.elapsed().as_secs_f64()
+                    ));
+                }
+                return Ok(Some(lock));
+            }
+            Ok(None) if cx.cancel.is_cancelled() => return Err(Error::Interrupted),
+            Ok(None) => {
+                waits = true;
+                let phase = "wait for another measuring process";
+                (cx.progress)(&Progress { phase, done: 0, total: 0, best_ns: None });
+                std::thread::sleep(RETRY);
+            }
+            Err(e) => {
+                warnings.push(format!("measured without the machine's lock: {e}"));
+                return Ok(None);
+            }
         }
     }
 }

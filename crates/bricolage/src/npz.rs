@@ -1,8 +1,12 @@
 //! NumPy's `.npz` and `.npy` files: named tensors, as Python writes and reads them.
 //!
 //! The format is described in NumPy's manual, `numpy.lib.format`. Both storage orders are read;
-//! row-major is written. `bf16` has no NumPy type and is written as `u16` bits.
+//! row-major is written. `bf16` has no NumPy type and is written as the package `ml_dtypes` does: as the
+//! type `|V2`, opaque elements of two bytes. `numpy.load(..)[name].view(ml_dtypes.bfloat16)` reads
+//! them; what `numpy.savez` writes of such an array is read here.
 
+use crate::Temporary;
+use bricolage_runtime::open_file;
 use bricolage_tensor::{DType, Storage, Tensor};
 use std::{
     fs::File,
@@ -47,7 +51,7 @@ const LARGEST: u64 = 1 << 40;
 
 /// Reads every array of an `.npz` archive, in its order, without the `.npy` suffix of their names.
 pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>, NpzError> {
-    let file = File::open(path).map_err(|error| NpzError::Io { path: path.to_owned(), error })?;
+    let file = open_file(path).map_err(|error| NpzError::Io { path: path.to_owned(), error })?;
     read_from(file, path)
 }
 
@@ -83,14 +87,9 @@ pub fn write(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), NpzError> 
     if std::fs::symlink_metadata(path).is_ok_and(|m| !m.is_file()) {
         return Err(io(io::Error::other("it exists and is not a regular file")));
     }
-    let partial = path.with_extension("npz.partial");
-    let result = write_to(&partial, path, tensors)
-        .and_then(|()| std::fs::rename(&partial, path).map_err(io));
-    if result.is_err() {
-        // The partial file is ours; what lay at `path` before is untouched.
-        let _ = std::fs::remove_file(&partial);
-    }
-    result
+    let partial = Temporary::new(path.with_extension("npz.partial"));
+    write_to(partial.path(), path, tensors)?;
+    std::fs::rename(partial.path(), path).map_err(io)
 }
 
 fn write_to(partial: &Path, path: &Path, tensors: &[(String, Tensor)]) -> Result<(), NpzError> {
@@ -120,7 +119,8 @@ fn npy_header(tensor: &Tensor) -> Vec<u8> {
         DType::I32 => "<i4",
         DType::I64 => "<i8",
         DType::U8 => "|u1",
-        DType::U16 | DType::BF16 => "<u2",
+        DType::U16 => "<u2",
+        DType::BF16 => "|V2",
         DType::U32 => "<u4",
         DType::U64 => "<u8",
         _ => "|b1",
@@ -176,6 +176,7 @@ fn parse_npy(bytes: &[u8]) -> Result<Tensor, String> {
         "u4" => DType::U32,
         "u8" => DType::U64,
         "b1" => DType::Bool,
+        "V2" | "bfloat16" => DType::BF16,
         _ => return Err(format!("has element type `{descr}`, which no tensor has")),
     };
     let column_major = field("fortran_order")?.starts_with("True");
@@ -231,7 +232,6 @@ mod tests {
         let path = folder.join("x.npz");
         let tensors: Vec<(String, Tensor)> = DType::ALL
             .iter()
-            .filter(|&&d| d != DType::BF16)
             .map(|&d| (format!("a/{d}"), Tensor::generate(d, &[2, 3], |i| (i % 2) as f64)))
             .chain([
                 ("scalar".to_owned(), Tensor::of(&[], &[7i64])),

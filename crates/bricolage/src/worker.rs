@@ -4,7 +4,7 @@
 //! a length and a `postcard` message over its standard input and output. A worker that crashes or
 //! does not answer in time costs the candidate that it was busy with, and is started again.
 
-use crate::{Error, artefact};
+use crate::{Error, Temporary, artefact, temporary};
 use bricolage_backend::{Peer, Registry};
 use bricolage_backends::PythonPeer;
 use bricolage_measure::{Sample, SampleError};
@@ -133,6 +133,10 @@ impl Held {
 
 /// Serves requests from standard input until it ends. `threads` is fixed for the process.
 pub fn serve(registry: &Registry, peers: &[PythonPeer], threads: usize) -> io::Result<()> {
+    // Also when it is stopped and the process that it serves is killed. Where the system cannot do
+    // this, the end of standard input ends it.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let options = PoolOptions { threads, ..PoolOptions::default() };
     let pool: Arc<dyn Pool + Send + Sync> = Arc::new(ThreadPool::new(&options)?);
     let mut from = BufReader::new(io::stdin().lock());
@@ -286,6 +290,7 @@ impl Drop for Process {
         self.signal(rustix::process::Signal::KILL);
         // It may have ended by itself.
         let _ = self.child.wait();
+        temporary::remove_group(self.child.id());
     }
 }
 
@@ -330,6 +335,7 @@ impl Worker {
             .process_group(0)
             .spawn()
             .map_err(|e| format!("cannot start `{}`: {e}", self.command.program.display()))?;
+        temporary::add_group(child.id());
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("it has no standard input or output".to_owned());
         };
@@ -422,7 +428,7 @@ struct RemoteTrial {
     request: Request,
     id: u64,
     generation: u64,
-    weights: PathBuf,
+    _weights: Temporary,
 }
 
 impl RemoteTrial {
@@ -440,12 +446,13 @@ impl RemoteTrial {
             |e: io::Error| TrialError(format!("its weights cannot be handed to a worker: {e}"));
         fs::create_dir_all(scratch).map_err(fault)?;
         let weights = scratch.join(format!("trial-{}-{id}.bin", std::process::id()));
+        let file = Temporary::new(weights.clone());
         fs::write(&weights, &*trial.weights).map_err(fault)?;
         let plan = postcard::to_stdvec(&trial.plan).map_err(|e| TrialError(e.to_string()))?;
         let fills = trial.fills.iter().map(|(at, bytes)| (*at, bytes.to_vec())).collect();
         let results = trial.results.iter().map(|b| b.0).collect();
-        let request = Request::OpenTrial { id, plan, weights: weights.clone(), fills, results };
-        Ok(RemoteTrial { worker, request, id, generation: 0, weights })
+        let request = Request::OpenTrial { id, plan, weights, fills, results };
+        Ok(RemoteTrial { worker, request, id, generation: 0, _weights: file })
     }
 
     fn open(&mut self) -> Result<(), String> {
@@ -492,7 +499,6 @@ impl Drop for RemoteTrial {
             // A worker that is gone has closed it already.
             let _ = worker.call(&Request::Close { id: self.id }, RUN_LIMIT);
         }
-        let _ = fs::remove_file(&self.weights);
     }
 }
 

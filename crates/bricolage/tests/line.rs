@@ -275,3 +275,29 @@ fn nothing_is_replaced_without_being_asked() {
     let database = Database::open(&folder.0, &Machine::read()).unwrap();
     assert!(database.set_aside.is_none());
 }
+
+/// Twenty thousand nodes, most of which rewriting removes or merges, and a thousand outputs: every
+/// stage takes time in proportion to the nodes, or this would take minutes.
+#[test]
+fn large_graphs_are_compiled_in_proportion() {
+    let mut g = Graph::new("large");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[2, 4]));
+    let zero = g.constant("zero", Tensor::of(&[], &[0f32]));
+    let half = g.constant("half", Tensor::of(&[], &[0.5f32]));
+    let mut at = x;
+    for i in 0..5000 {
+        let name = |op: &str| origin(&format!("{op}{i}"));
+        at = g.add1(ops::Binary::Add, &[at, zero], name("add")).unwrap();
+        at = g.add1(ops::Unary::Identity, &[at], name("same")).unwrap();
+        at = g.add1(ops::Binary::Mul, &[at, half], name("mul")).unwrap();
+        at = g.add1(ops::Unary::Sigmoid, &[at], name("sigmoid")).unwrap();
+        if i % 5 == 0 {
+            g.outputs.push(at);
+        }
+    }
+    let start = std::time::Instant::now();
+    let given = [Tensor::generate(DType::F32, &[2, 4], |i| i as f64 - 3.0)];
+    let (_, _, mut session) = compile_unmeasured(&registry(), g.clone(), &goal()).unwrap();
+    assert_right(&g, &given, &session.run(&given).unwrap());
+    assert!(start.elapsed().as_secs() < 40, "{:?}", start.elapsed());
+}

@@ -130,10 +130,13 @@ fn graph(row: &Row) -> Graph {
 }
 
 fn main() {
-    let (threads, words): (Vec<_>, Vec<_>) =
-        std::env::args().skip(1).filter(|a| !a.starts_with('-')).partition(|a| a.parse::<usize>().is_ok());
+    let (threads, words): (Vec<_>, Vec<_>) = std::env::args()
+        .skip(1)
+        .filter(|a| !a.starts_with('-'))
+        .partition(|a| a.parse::<usize>().is_ok());
     let threads: Vec<usize> = threads.iter().filter_map(|a| a.parse().ok()).collect();
-    let chosen = |row: &Row| words.is_empty() || words.iter().any(|w| row.name.contains(w.as_str()));
+    let chosen =
+        |row: &Row| words.is_empty() || words.iter().any(|w| row.name.contains(w.as_str()));
     let program = PathBuf::from(env!("CARGO_BIN_EXE_bricolage"));
     let command = WorkerCommand { program, arguments: vec!["worker".to_owned()] };
     let folder = std::env::temp_dir().join(format!("bricolage-single-ops-{}", std::process::id()));

@@ -98,8 +98,9 @@ pub(crate) enum BackendVerb {
 
 #[derive(Args)]
 pub(crate) struct Optimize {
-    /// The ONNX file.
-    pub(crate) model: PathBuf,
+    /// MODEL, MODEL@BACKEND, which is MODEL with `--backend BACKEND`, or an artefact, whose model is
+    /// optimised again.
+    pub(crate) target: String,
     /// The artefact, a folder.
     #[arg(short, long)]
     pub(crate) output: PathBuf,

@@ -6,6 +6,7 @@
 
 mod args;
 mod commands;
+mod interrupt;
 mod output;
 mod progress;
 mod setup;
@@ -18,6 +19,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // A worker ends with the process that it serves.
+    if !matches!(arguments.verb, Verb::Worker { .. }) {
+        interrupt::install();
+    }
     let result = match &arguments.verb {
         Verb::Inspect(a) => commands::inspect::run(a),
         Verb::Doctor(a) => commands::doctor::run(a),

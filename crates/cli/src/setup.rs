@@ -67,12 +67,42 @@ pub(crate) fn registry(names: &[String]) -> Result<Registry, Error> {
     })
 }
 
-/// Fails when no backend and no peer has this name.
+/// Fails when no backend and no peer that is here has this name.
 pub(crate) fn require(name: &str) -> Result<(), Error> {
+    let Some(status) = peers().iter().find(|p| p.name() == name).map(|p| p.status()) else {
+        return registry(&[name.to_owned()]).map(|_| ());
+    };
+    match status.version {
+        Some(_) => Ok(()),
+        None => Err(Error::Backend {
+            what: format!("backend `{name}` is not here: {}", status.found),
+            help: status.how,
+        }),
+    }
+}
+
+/// Fails when this backend is not here, or only runs whole models for comparison.
+pub(crate) fn require_placeable(name: &str) -> Result<(), Error> {
     if peers().iter().any(|p| p.name() == name) {
-        return Ok(());
+        return Err(Error::Backend {
+            what: format!("`{name}` runs whole models for comparison and is no part of plans"),
+            help: "see `bricolage backend list`".to_owned(),
+        });
     }
     registry(&[name.to_owned()]).map(|_| ())
+}
+
+/// Warnings shown at once.
+const WARNINGS: usize = 8;
+
+/// Prints warnings, the first of many.
+pub(crate) fn warn(all: &[String]) {
+    for warning in all.iter().take(WARNINGS) {
+        eprintln!("warning: {warning}");
+    }
+    if all.len() > WARNINGS {
+        eprintln!("warning: and {} more", all.len() - WARNINGS);
+    }
 }
 
 /// Where costs are kept.
@@ -124,7 +154,7 @@ impl Target {
             });
         }
         match text.rsplit_once('@') {
-            Some((model, backend)) if Path::new(model).is_file() => {
+            Some((model, backend)) if Path::new(model).exists() && !Path::new(model).is_dir() => {
                 Ok(Target::On(PathBuf::from(model), backend.to_owned()))
             }
             Some((model, _)) => Err(missing(model)),
@@ -141,12 +171,11 @@ impl Target {
     /// The graph of the target's model, sizes bound as far as `shapes` say.
     pub(crate) fn graph(&self, setting: &Setting) -> Result<Graph, Error> {
         match self {
-            Target::Artefact(folder) => {
-                artefact::manifest(folder)?;
-                Ok(bricolage::import(&folder.join("model.onnx"))?.graph)
-            }
+            Target::Artefact(folder) => Ok(bricolage::import(&artefact::model(folder)?)?.graph),
             Target::Model(path) | Target::On(path, _) => {
-                inputs::bind_shapes(&bricolage::import(path)?.graph, &setting.shapes)
+                let model = bricolage::import(path)?;
+                warn(&model.warnings);
+                inputs::bind_shapes(&model.graph, &setting.shapes)
             }
         }
     }

@@ -1,68 +1,13 @@
 //! Bad input gives a clear error, the right exit code and nothing half-written; never a panic.
 #![allow(clippy::unwrap_used)] // a test may panic
 
+mod folder;
+
+use folder::{Folder, model};
 use std::{
     fs,
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("bricolage-cli-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_bricolage"))
-            .args(arguments)
-            .current_dir(&self.0)
-            .env("BRICOLAGE_CACHE_DIR", self.0.join("cache"))
-            .env_remove("VIRTUAL_ENV")
-            .env_remove("BRICOLAGE_ONNXRUNTIME")
-            .output()
-            .unwrap()
-    }
-
-    /// Fails with `code`, says `words`, and leaves `absent` unwritten.
-    fn fails(&self, arguments: &[&str], code: i32, words: &[&str], absent: &[&str]) {
-        let output = self.run(arguments);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        for word in words {
-            assert!(said.contains(word), "{arguments:?} says\n{said}\nwithout `{word}`");
-        }
-        assert!(!said.contains("panicked"), "{said}");
-        for name in absent {
-            assert!(!self.0.join(name).exists(), "{name} was written");
-        }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A small model: mobilenet would do, and takes longer to make than the tests take.
-fn model(folder: &Path) {
-    use bricolage_ir::{Graph, ops, origin};
-    use bricolage_tensor::{DType, Dim, Tensor, TensorType};
-    let mut g = Graph::new("small");
-    let shape = [Dim::symbol("n"), Dim::from(4)].into_iter().collect();
-    let x = g.input("x", TensorType { dtype: DType::F32, shape });
-    let w = g.constant("w", Tensor::generate(DType::F32, &[4, 3], |i| i as f64));
-    let product = ops::MatMul { transpose_lhs: false, transpose_rhs: false };
-    let y = g.add1(product, &[x, w], origin("fc")).unwrap();
-    g.outputs = vec![y];
-    fs::write(folder.join("small.onnx"), bricolage_onnx::export(&g).unwrap()).unwrap();
-}
 
 #[test]
 fn files_that_are_no_models() {

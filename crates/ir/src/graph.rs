@@ -434,6 +434,29 @@ impl Graph {
         dead.len()
     }
 
+    /// Removes what only `value` needs, if nothing reads it: its node, then what that alone reads. What
+    /// was dead before stays.
+    pub fn remove_unread(&mut self, value: ValueId) {
+        let mut todo = vec![value];
+        while let Some(value) = todo.pop() {
+            let free = |v: ValueId| self.uses(v).is_empty() && !self.is_output(v);
+            let Some(found) = self.get_value(value).filter(|_| free(value)) else { continue };
+            let Some((id, _)) = found.producer else {
+                if matches!(found.role, Role::Constant(_)) {
+                    self.drop_value(value);
+                }
+                continue;
+            };
+            let node = self.node(id);
+            let awaited = self.control_edges > 0
+                && self.nodes.iter().flatten().any(|other| other.after.contains(&id));
+            if node.aliases.is_empty() && !awaited && node.outputs.iter().all(|&v| free(v)) {
+                todo.extend(node.inputs.iter().flatten());
+                self.remove_node(id);
+            }
+        }
+    }
+
     /// Names a value; a name in use gets a suffix. Returns the name given.
     pub fn rename(&mut self, id: ValueId, name: &str) -> Arc<str> {
         if &*self.value(id).name == name {
@@ -505,7 +528,6 @@ impl Graph {
     /// The values that cross the border of `nodes`.
     pub fn boundary(&self, nodes: &[NodeId]) -> Boundary {
         let inside: HashSet<NodeId> = nodes.iter().copied().collect();
-        let outputs: HashSet<ValueId> = self.outputs.iter().copied().collect();
         let mut boundary = Boundary::default();
         let mut seen = HashSet::new();
         for &id in nodes {
@@ -521,7 +543,7 @@ impl Graph {
         }
         for &value in nodes.iter().flat_map(|&n| &self.node(n).outputs) {
             let read = self.uses(value).iter().any(|u| !inside.contains(&u.node));
-            if read || outputs.contains(&value) {
+            if read || self.is_output(value) {
                 boundary.outputs.push(value);
             }
         }

@@ -102,6 +102,13 @@ pub fn verify(graph: &Graph) -> Vec<Fault> {
     check_nodes(graph, &mut faults);
     check_uses(graph, &mut faults);
     check_cycles(graph, &mut faults);
+    let mut outputs = HashSet::new();
+    for value in graph.outputs.iter().filter(|&&v| !outputs.insert(v)) {
+        if let Some(value) = graph.get_value(*value) {
+            let what = "is listed twice as an output";
+            faults.push(Fault::Value { value: value.name.to_string(), what });
+        }
+    }
     for (symbol, &(low, high)) in &graph.ranges.0 {
         if low < 0 || high < low {
             faults.push(Fault::Range { symbol: symbol.to_string(), low, high });

@@ -127,6 +127,27 @@ fn editing_keeps_use_lists_right() {
 }
 
 #[test]
+fn what_only_an_unread_value_needs_goes() {
+    let mut g = Graph::new("unread");
+    let x = g.input("x", ty(&["2"]));
+    let (shared, own) = (g.constant("shared", ones(&[2])), g.constant("own", ones(&[2])));
+    let a = g.add1(Binary::Add, &[x, own], origin("a")).unwrap();
+    let b = g.add1(Binary::Mul, &[a, shared], origin("b")).unwrap();
+    let c = g.add1(Binary::Add, &[a, shared], origin("c")).unwrap();
+    let d = g.add1(Unary::Exp, &[c], origin("d")).unwrap();
+    g.outputs = vec![b, d];
+    g.remove_unread(d);
+    assert_eq!(g.nodes().count(), 4, "an output is needed");
+    g.replace_uses(d, x);
+    g.remove_unread(d);
+    assert!(g.get_value(c).is_none() && g.get_value(d).is_none());
+    assert!(g.get_value(a).is_some() && g.get_value(shared).is_some());
+    g.replace_uses(b, x);
+    g.remove_unread(b);
+    assert_eq!(g.values().collect::<Vec<_>>(), [x]);
+}
+
+#[test]
 fn updates_of_state_stay_alive_and_carry_over() {
     let mut g = Graph::new("counter");
     let x = g.input("x", ty(&["1"]));
@@ -314,6 +335,9 @@ fn the_verifier_finds_planted_faults() {
     let mut g = network();
     g.outputs.push(ValueId(999));
     assert!(matches!(verify(&g)[..], [Fault::Dangling { .. }]));
+    let mut g = network();
+    g.outputs.push(g.outputs[0]);
+    assert!(matches!(verify(&g)[..], [Fault::Value { .. }]));
     let mut g = network();
     let first = g.order()[0];
     g.set_origin(first, Arc::from([]));

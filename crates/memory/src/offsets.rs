@@ -111,24 +111,109 @@ pub fn assign_offsets(blocks: &[Block], alignment: u64) -> Offsets {
 /// Places blocks in `order`, each at the lowest gap between those placed before that live with it.
 fn first_fit(blocks: &[Block], order: &[usize]) -> Offsets {
     let mut offsets = vec![0; blocks.len()];
-    let mut placed: Vec<usize> = Vec::with_capacity(blocks.len());
+    let mut placed = Timeline::new(blocks.iter().map(|b| b.last + 1).max().unwrap_or(0));
+    let mut met: Vec<usize> = Vec::new();
     let mut total = 0;
-    for &i in order {
+    for &i in order.iter().filter(|&&i| blocks[i].size > 0) {
+        met.clear();
+        placed.meeting(&blocks[i], &mut met);
+        met.sort_unstable_by_key(|&p| offsets[p]);
         let mut at = 0;
-        // `placed` is sorted by offset.
-        for &p in &placed {
-            if blocks[p].size == 0 || !blocks[p].meets(&blocks[i]) {
-                continue;
-            }
+        for &p in &met {
             if at + blocks[i].size <= offsets[p] {
                 break;
             }
             at = at.max(offsets[p] + blocks[p].size);
         }
         offsets[i] = at;
-        let position = placed.partition_point(|&p| offsets[p] <= at);
-        placed.insert(position, i);
+        placed.insert(i, &blocks[i]);
         total = total.max(at + blocks[i].size);
     }
     Offsets { offsets, total }
+}
+
+/// Blocks by the steps at which they live: a segment tree over the steps, each block in the few
+/// ranges that make up its life (Bentley, *Solutions to Klee's rectangle problems*, 1977).
+struct Timeline {
+    /// Number of leaves, a power of two; the ranges below range `r` are `2 r` and `2 r + 1`.
+    leaves: usize,
+    /// Blocks whose life holds the whole range.
+    here: Vec<Vec<usize>>,
+    /// Whether a block is here or in a range below.
+    any: Vec<bool>,
+}
+
+impl Timeline {
+    fn new(steps: usize) -> Timeline {
+        let leaves = steps.next_power_of_two();
+        Timeline { leaves, here: vec![Vec::new(); 2 * leaves], any: vec![false; 2 * leaves] }
+    }
+
+    fn insert(&mut self, block: usize, life: &Block) {
+        let (mut low, mut high) = (life.first + self.leaves, life.last + self.leaves + 1);
+        while low < high {
+            if low % 2 == 1 {
+                self.hold(low, block);
+                low += 1;
+            }
+            if high % 2 == 1 {
+                high -= 1;
+                self.hold(high, block);
+            }
+            (low, high) = (low / 2, high / 2);
+        }
+    }
+
+    fn hold(&mut self, mut range: usize, block: usize) {
+        self.here[range].push(block);
+        while range > 0 && !self.any[range] {
+            self.any[range] = true;
+            range /= 2;
+        }
+    }
+
+    /// Adds every block that lives at a step of `life` to `found`, some more than once.
+    fn meeting(&self, life: &Block, found: &mut Vec<usize>) {
+        let mut open = vec![(1, 0, self.leaves)];
+        while let Some((range, first, len)) = open.pop() {
+            if !self.any[range] || first > life.last || first + len <= life.first {
+                continue;
+            }
+            found.extend(&self.here[range]);
+            if len > 1 {
+                let half = len / 2;
+                open.extend([(2 * range, first, half), (2 * range + 1, first + half, half)]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeline_finds_exactly_those_that_meet() {
+        let mut seed = 7u64;
+        let mut below = |n: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % n
+        };
+        for steps in [1, 2, 7, 40] {
+            let mut timeline = Timeline::new(steps);
+            let mut blocks: Vec<Block> = Vec::new();
+            for i in 0..60 {
+                let first = below(steps);
+                let block = Block { size: 1, first, last: first + below(steps - first) };
+                let mut found = Vec::new();
+                timeline.meeting(&block, &mut found);
+                found.sort_unstable();
+                found.dedup();
+                let expected: Vec<usize> = (0..i).filter(|&j| blocks[j].meets(&block)).collect();
+                assert_eq!(found, expected);
+                timeline.insert(i, &block);
+                blocks.push(block);
+            }
+        }
+    }
 }

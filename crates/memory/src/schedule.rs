@@ -50,6 +50,15 @@ pub struct Fitted {
     pub shared: Vec<(usize, usize)>,
 }
 
+/// The value whose block `v` lives in; the way there is shortened.
+fn root(class: &mut [usize], mut v: usize) -> usize {
+    while class[v] != v {
+        class[v] = class[class[v]];
+        v = class[v];
+    }
+    v
+}
+
 /// Gives every value and workspace of `schedule` a place; offsets are multiples of `alignment`.
 ///
 /// A written value takes over the bytes of a read one where the step allows it, the read one is
@@ -73,7 +82,7 @@ pub fn fit(schedule: &Schedule, alignment: u64) -> Fitted {
     let mut shared = Vec::new();
     for (step, used) in schedule.steps.iter().enumerate() {
         for &(written, read) in &used.in_place {
-            let (to, from) = (class[written], class[read]);
+            let (to, from) = (root(&mut class, written), root(&mut class, read));
             let reusable = to == written
                 && to != from
                 && [to, from].iter().all(|&c| !schedule.values[c].external)
@@ -81,18 +90,17 @@ pub fn fit(schedule: &Schedule, alignment: u64) -> Fitted {
                 && lives[to].is_some_and(|(first, _)| first == step)
                 && schedule.values[to].bytes <= schedule.values[from].bytes
                 // The bytes may be read once only by this step, or the kernel would see them change.
-                && used.reads.iter().filter(|&&r| class[r] == from).count() == 1;
+                && used.reads.iter().filter(|&&r| root(&mut class, r) == from).count() == 1;
             if reusable {
                 lives[from] =
                     lives[from].zip(lives[to]).map(|((first, _), (_, last))| (first, last));
-                for c in &mut class {
-                    if *c == to {
-                        *c = from;
-                    }
-                }
+                class[to] = from;
                 shared.push((written, read));
             }
         }
+    }
+    for v in 0..n {
+        class[v] = root(&mut class, v);
     }
     let mut blocks = Vec::new();
     let mut block_of = vec![None; n];

@@ -153,6 +153,22 @@ pub enum ImportError {
         /// Both places.
         found: String,
     },
+    /// An input or output of the graph without a name.
+    #[error("needs a name for every graph {place}, found an empty one")]
+    NoName {
+        /// `input` or `output`.
+        place: &'static str,
+    },
+    /// A value is declared with one element type and has another.
+    #[error("value `{name}` is declared as {declared}, found {found}")]
+    Declared {
+        /// The value.
+        name: String,
+        /// What the model declares.
+        declared: String,
+        /// What follows from the operators.
+        found: String,
+    },
     /// A stored tensor cannot be used.
     #[error("tensor `{name}`: {fault}")]
     Tensor {
@@ -223,6 +239,8 @@ impl ImportError {
             ImportError::Cycle { .. } => "onnx::cycle",
             ImportError::UnknownValue { .. } => "onnx::unknown-value",
             ImportError::DuplicateName { .. } => "onnx::duplicate-name",
+            ImportError::NoName { .. } => "onnx::no-name",
+            ImportError::Declared { .. } => "onnx::declared-type",
             ImportError::Tensor { fault: TensorFault::External { .. }, .. } => {
                 "onnx::external-data"
             }

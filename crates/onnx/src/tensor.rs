@@ -101,11 +101,11 @@ impl<'a> External<'a> {
         if file.is_empty() || !inside {
             return Err("needs a relative path inside the model's folder".to_owned());
         }
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         let real = |path: &Path| {
             path.canonicalize()
                 .map_err(|error| format!("needs a file in `{}`: {error}", folder.display()))
         };
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         let (folder, path) = (real(folder)?, real(&folder.join(relative))?);
         if !path.starts_with(&folder) {
             return Err(format!(

@@ -259,6 +259,10 @@ fn cover(
         }
     }
     let mut measured: HashMap<(usize, FormatId, FormatId), Price> = HashMap::new();
+    let mut by_nodes: HashMap<&[NodeId], Vec<usize>> = HashMap::new();
+    for (i, offer) in offers.all.iter().enumerate() {
+        by_nodes.entry(&offer.candidate.region.nodes).or_default().push(i);
+    }
     loop {
         table.price_conversions(conversions, &measured)?;
         let solution = sweep(&table.problem, Limits::default())?;
@@ -283,7 +287,8 @@ fn cover(
         let regions = solution.cover.choices.iter().map(|&c| {
             let index = picked[c];
             let offer = offers.all[index].clone();
-            let runner_up = runner_up(offers, prices, index);
+            let rivals = &by_nodes[&*offer.candidate.region.nodes];
+            let runner_up = runner_up(offers, prices, rivals, index);
             PlacedRegion { offer, price: prices[index].clone(), runner_up }
         });
         let regions = regions.collect();
@@ -307,15 +312,17 @@ fn cover(
     }
 }
 
-fn runner_up(offers: &Offers, prices: &[Price], chosen: usize) -> Option<RunnerUp> {
-    let nodes = &offers.all[chosen].candidate.region.nodes;
-    let others =
-        offers.all.iter().zip(prices).enumerate().filter_map(|(i, (offer, price))| match price {
-            Price::Measured(m) if i != chosen && offer.candidate.region.nodes == *nodes => {
-                Some((offer, m.median_ns))
-            }
-            _ => None,
-        });
+/// The next best of `rivals`, which are offers for the nodes of the chosen one.
+fn runner_up(
+    offers: &Offers,
+    prices: &[Price],
+    rivals: &[usize],
+    chosen: usize,
+) -> Option<RunnerUp> {
+    let others = rivals.iter().filter_map(|&i| match &prices[i] {
+        Price::Measured(m) if i != chosen => Some((&offers.all[i], m.median_ns)),
+        _ => None,
+    });
     others.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, median_ns)| RunnerUp {
         backend: offer.backend().to_owned(),
         candidate: offer.candidate.to_string(),

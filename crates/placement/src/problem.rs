@@ -95,6 +95,12 @@ pub struct Cover {
 impl Problem {
     /// Checks that choices name existing nodes and tensors, in order, and read no inner value of others.
     pub fn check(&self) -> Result<(), ProblemError> {
+        let mut made_by: Vec<Vec<usize>> = vec![Vec::new(); self.nodes];
+        for (t, tensor) in self.tensors.iter().enumerate() {
+            if let Some(made) = tensor.producer.and_then(|n| made_by.get_mut(n)) {
+                made.push(t);
+            }
+        }
         for (index, c) in self.choices.iter().enumerate() {
             let wrong = |why| Err(ProblemError::Choice { choice: index, why });
             if c.nodes.is_empty() || !c.nodes.is_sorted_by(|a, b| a < b) {
@@ -114,10 +120,9 @@ impl Problem {
             if !exists(&c.reads) || !exists(&c.writes) {
                 return wrong("it names a tensor or a format that is not there");
             }
-            for t in &self.tensors {
-                let Some(producer) = t.producer.filter(|p| c.nodes.binary_search(p).is_ok()) else {
-                    continue;
-                };
+            let inside = c.nodes.iter().flat_map(|&n| made_by[n].iter().map(move |&t| (n, t)));
+            for (producer, t) in inside {
+                let t = &self.tensors[t];
                 let outside = t.wanted.is_some()
                     || t.consumers.iter().any(|n| c.nodes.binary_search(n).is_err());
                 if outside && producer != c.exit() {

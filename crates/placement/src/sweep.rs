@@ -65,7 +65,9 @@ pub fn sweep(problem: &Problem, limits: Limits) -> Result<Solution, ProblemError
         deferred: Vec::new(),
         live: (0..problem.tensors.len())
             .filter_map(|t| problem.tensors[t].arrives.map(|f| (t as u32, f, 0)))
-            .filter(|&(t, ..)| is_needed(problem, t, 0, &[]))
+            .filter(|&(t, ..)| {
+                problem.tensors[t as usize].wanted.is_some() || is_read(problem, t, 0, &[])
+            })
             .collect(),
     };
     // Paths: every kept state of every level, with the choice that led to it.
@@ -183,16 +185,22 @@ fn apply(
         return None;
     }
     live.extend(choice.writes.iter().map(|&(t, f)| (t as u32, f, 0)));
-    live.retain(|&(t, ..)| is_needed(problem, t, node + 1, &deferred));
+    // An output that no node reads any more is settled, so that many of them do not pile up.
+    live.retain(|&(t, have, made)| {
+        let read = is_read(problem, t, node + 1, &deferred);
+        if let (false, Some(wanted)) = (read, problem.tensors[t as usize].wanted) {
+            cost += prices.more(problem, t, have, made, wanted);
+        }
+        read
+    });
     live.sort_unstable();
-    Some((State { deferred, live }, cost))
+    cost.is_finite().then_some((State { deferred, live }, cost))
 }
 
-/// Whether an output, a node from `next` on, or a deferred node still reads the tensor.
-fn is_needed(problem: &Problem, tensor: u32, next: usize, deferred: &[u32]) -> bool {
-    let t = &problem.tensors[tensor as usize];
-    t.wanted.is_some()
-        || t.consumers.iter().any(|&n| n >= next || deferred.binary_search(&(n as u32)).is_ok())
+/// Whether a node from `next` on, or a deferred node, still reads the tensor.
+fn is_read(problem: &Problem, tensor: u32, next: usize, deferred: &[u32]) -> bool {
+    let mut consumers = problem.tensors[tensor as usize].consumers.iter();
+    consumers.any(|&n| n >= next || deferred.binary_search(&(n as u32)).is_ok())
 }
 
 /// Whether each deferred node lies in a choice whose exit is still to come and whose passed nodes

@@ -49,6 +49,7 @@ pub fn simplify(mut graph: Graph) -> Result<Rewritten, RewriteError> {
 
 /// Applies `rules` until none matches, each patch checked for types and the result for soundness.
 pub fn run(mut graph: Graph, rules: &[&dyn Rule]) -> Result<Rewritten, RewriteError> {
+    graph.remove_dead();
     let mut times = vec![0; rules.len()];
     let mut refused = Vec::new();
     let mut last = "nothing";
@@ -110,7 +111,7 @@ fn visit(
             }
             Outcome::Rewrite(patch) => {
                 patch.apply(graph, rule.name())?;
-                graph.remove_dead();
+                patch.replaced().for_each(|old| graph.remove_unread(old));
                 return Ok(Some(i));
             }
         }

@@ -176,6 +176,11 @@ impl Patch {
         Ok(())
     }
 
+    /// The values that nothing reads once the patch is applied.
+    pub(crate) fn replaced(&self) -> impl Iterator<Item = ValueId> {
+        self.replaced.iter().map(|&(old, _)| old)
+    }
+
     fn origin(&self, graph: &Graph) -> Origin {
         let mut names: Vec<Arc<str>> = Vec::new();
         for &node in &self.stands_for {

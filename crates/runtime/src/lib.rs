@@ -15,7 +15,7 @@ pub use arena::{ALIGNMENT, Arena};
 pub use kernel::{
     Cancel, DeviceId, Dims, Kernel, Needs, Operand, Pool, Queue, Recipe, Run, RunError, Serial,
 };
-pub use map::{map_file, read_file};
+pub use map::{map_file, open_file, read_file};
 pub use plan::{Action, Buffer, BufferId, KernelSource, Place, Plan, Port, RunStep, Step};
 pub use pool::{PoolOptions, ThreadPool};
 pub use session::{Constant, Program, Rebuild, Session, SessionError};

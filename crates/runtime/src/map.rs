@@ -2,17 +2,46 @@
 
 use bricolage_tensor::Storage;
 use std::{
-    fs::File,
+    fs::{self, File, Metadata},
     io::{self, Read},
+    os::unix::fs::FileTypeExt,
     path::Path,
     sync::Arc,
 };
 
-/// The content of a file, mapped: pages are read when they are touched and shared between processes.
+/// Opens a regular file for reading; a link to one counts as one.
+///
+/// # Errors
+/// Besides those of the system, when something else lies there: opening a pipe or a device may wait
+/// for ever or have effects, so it is not even opened.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    if let Some(kind) = other_kind(&fs::metadata(path)?) {
+        return Err(io::Error::other(format!("needs a regular file, found {kind}")));
+    }
+    File::open(path)
+}
+
+/// What it is that is no regular file.
+fn other_kind(metadata: &Metadata) -> Option<&'static str> {
+    let kind = metadata.file_type();
+    Some(match () {
+        () if kind.is_file() => return None,
+        () if kind.is_dir() => "a folder",
+        () if kind.is_fifo() => "a pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    })
+}
+
+/// The content of a regular file, mapped: pages are read when they are touched and shared between
+/// processes.
 ///
 /// The file must not be changed or shortened while the mapping is in use.
+///
+/// # Errors
+/// Those of [`open_file`] and of the system.
 pub fn map_file(path: &Path) -> io::Result<Storage> {
-    let file = File::open(path)?;
+    let file = open_file(path)?;
     if file.metadata()?.len() == 0 {
         return Ok(Storage::copy_of(&[]));
     }
@@ -22,12 +51,39 @@ pub fn map_file(path: &Path) -> io::Result<Storage> {
     Ok(Storage::shared(Arc::new(map), 0, len))
 }
 
-/// The content of a file, read into memory of its own: for weights that every run streams, since a
-/// mapping of a file has small pages.
+/// The content of a regular file, read into memory of its own: for weights that every run streams,
+/// since a mapping of a file has small pages.
+///
+/// # Errors
+/// Those of [`open_file`] and of the system.
 pub fn read_file(path: &Path) -> io::Result<Storage> {
-    let mut file = File::open(path)?;
+    let mut file = open_file(path)?;
     let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
     let mut read = Ok(());
     let bytes = Storage::build(len, |to| read = file.read_exact(to));
     read.map(|()| bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let folder = std::env::temp_dir().join(format!("bricolage-map-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let pipe = folder.join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let cases =
+            [(&*pipe, "a pipe"), (Path::new("/dev/zero"), "a device"), (&folder, "a folder")];
+        for (path, found) in cases {
+            let said = map_file(path).unwrap_err().to_string();
+            assert_eq!(said, format!("needs a regular file, found {found}"));
+        }
+        let (file, link) = (folder.join("file"), folder.join("link"));
+        fs::write(&file, b"abc").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(&*map_file(&link).unwrap(), b"abc");
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -37,7 +37,7 @@ impl Ranges {
 /// A size or an index: a constant or a canonical expression over symbols.
 ///
 /// Serialised as its text; in a format for people, a constant is a plain number.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dim {
     constant: i64,
     /// Products of atoms with their coefficients, sorted, no coefficient zero.
@@ -365,6 +365,13 @@ impl fmt::Display for Atom {
 }
 
 /// Terms joined with `+`, a constant last: `2*batch*floor(n, 2)+-1*k+3`. [`Dim::parse`] reads it back.
+/// The expression: people read it in lists.
+impl fmt::Debug for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, term) in self.terms.iter().enumerate() {

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// The dims of a tensor, outermost first; empty for a scalar.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shape(pub Vec<Dim>);
 
@@ -52,6 +52,13 @@ impl DerefMut for Shape {
 impl FromIterator<Dim> for Shape {
     fn from_iter<I: IntoIterator<Item = Dim>>(dims: I) -> Shape {
         Shape(dims.into_iter().collect())
+    }
+}
+
+/// As text: people read it in messages.
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

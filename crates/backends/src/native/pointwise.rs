@@ -64,6 +64,21 @@ fn regions(view: &View<'_>, exit: NodeId) -> Vec<Vec<NodeId>> {
     all
 }
 
+/// The nodes of a region, every one after those that it reads; the oldest first where there is a choice.
+fn in_order(view: &View<'_>, mut left: Vec<NodeId>) -> Vec<NodeId> {
+    left.sort_unstable();
+    let mut order = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let waits = |n: &NodeId| {
+            let inputs = view.node(*n).inputs.iter().flatten();
+            inputs.filter_map(|&v| view.graph.producer(v)).any(|p| left.contains(&p))
+        };
+        let next = left.iter().position(|n| !waits(n)).expect("graphs have no cycles");
+        order.push(left.remove(next));
+    }
+    order
+}
+
 /// The program of a region, its operands in the order of first use, and the constants among them.
 struct Program {
     body: Vec<Instruction>,
@@ -146,11 +161,9 @@ pub(super) fn pointwise(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal>, 
     let output = node.outputs[0];
     let dims = view.dims(output).ok_or("needs a constant size")?;
     let dtype = view.dtype(output).ok_or("needs a tensor")?;
-    let order: HashMap<NodeId, usize> =
-        view.graph.order().into_iter().enumerate().map(|(i, n)| (n, i)).collect();
     let mut all = Vec::new();
-    for mut nodes in regions(view, exit) {
-        nodes.sort_by_key(|n| order[n]);
+    for nodes in regions(view, exit) {
+        let nodes = in_order(view, nodes);
         let Some(p) = program(view, &nodes) else {
             return Err("needs constants that kernels read".to_owned());
         };

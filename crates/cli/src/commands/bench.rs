@@ -9,7 +9,7 @@ use crate::{
     units,
 };
 use bricolage::{
-    Error, artefact, target,
+    Error, Temporary, artefact, target,
     worker::{Alone, OpenPlan, RemotePlan, WorkerCommand},
 };
 use bricolage_ir::{Error as Difference, Graph, Tolerance, evaluate, evaluate_noisy};
@@ -17,7 +17,7 @@ use bricolage_measure::{Measurement, Noise, Ratio, Sample, noise};
 use bricolage_tensor::{Datum, Rng, Tensor};
 use serde::Serialize;
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -81,16 +81,6 @@ pub(crate) fn open_peer(
             };
             Error::Peer { target: format!("{}@{backend}", path.display()), why }
         })
-}
-
-/// A folder that goes when it is dropped.
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // What is left lies in the cache folder.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 struct Lane {
@@ -192,6 +182,7 @@ fn open(
     let (open, backend, threads, folder) = match target {
         Target::Artefact(folder) => {
             let manifest = artefact::manifest(folder)?;
+            artefact::require_here(folder, &manifest, &setup::registry(&[])?)?;
             let threads = setting.threads.unwrap_or(manifest.threads as usize);
             let backends: Vec<String> = manifest.backends.into_keys().collect();
             (
@@ -213,7 +204,7 @@ fn open(
             let folder = setup::cache_folder()
                 .join("scratch")
                 .join(format!("bench-{}-{number}", std::process::id()));
-            let temporary = Temporary(folder.clone());
+            let temporary = Temporary::new(folder.clone());
             bricolage::save_unmeasured(&registry, graph.clone(), &setup::goal(setting), &folder)?;
             (
                 RemotePlan::open(&command()?, threads, &folder, &tensors)?,

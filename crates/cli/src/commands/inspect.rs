@@ -4,19 +4,20 @@ use super::{SCHEMA_VERSION, print_json};
 use crate::{
     args::{Format, Inspect},
     output::say,
-    setup::Target,
+    setup::{self, Target},
     units,
 };
-use bricolage::{Error, inspect};
+use bricolage::{Error, artefact, inspect};
 use std::process::ExitCode;
 
 pub(crate) fn run(a: &Inspect) -> Result<ExitCode, Error> {
     let target = Target::parse(&a.target)?;
     let file = match &target {
-        Target::Artefact(folder) => folder.join("model.onnx"),
+        Target::Artefact(folder) => artefact::model(folder)?,
         Target::Model(path) | Target::On(path, _) => path.clone(),
     };
     let model = bricolage::import(&file)?;
+    setup::warn(&model.warnings);
     let graph = bricolage::inputs::bind_shapes(&model.graph, &a.setting.shapes)?;
     let found = inspect(&graph);
     if a.output.format == Format::Json {

@@ -3,14 +3,15 @@
 use super::print_json;
 use crate::{
     args::{Format, Numerics, Optimize},
+    interrupt::Graceful,
     output::say,
     progress::Display,
-    setup, units,
+    setup::{self, Target},
+    units,
 };
-use bricolage::{Cx, Error, Goal, report::Report};
+use bricolage::{Cx, Error, Goal, artefact, report::Report};
 use bricolage_backend::Policy;
-use bricolage_runtime::Cancel;
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::{path::Path, process::ExitCode};
 
 pub(crate) fn run(a: &Optimize) -> Result<ExitCode, Error> {
     let goal = Goal {
@@ -22,12 +23,50 @@ pub(crate) fn run(a: &Optimize) -> Result<ExitCode, Error> {
         time_limit: a.time_limit,
         ..setup::goal(&a.setting)
     };
-    let (report, interrupted) = optimize(&a.model, &a.output, a.overwrite, &a.backends, goal)?;
+    let target = Target::parse(&a.target)?;
+    let backends = backends(&target, &a.backends)?;
+    let model = match &target {
+        Target::Artefact(folder) => {
+            refuse_inside(folder, &a.output)?;
+            artefact::model(folder)?
+        }
+        Target::Model(path) | Target::On(path, _) => path.clone(),
+    };
+    let (report, interrupted) = optimize(&model, &a.output, a.overwrite, &backends, goal)?;
     match a.format.format {
         Format::Json => print_json(&report)?,
         Format::Text => summary(&report, &a.output),
     }
     Ok(if interrupted { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}
+
+/// The backends that the target and the flag name; they must not contradict.
+fn backends(target: &Target, flag: &[String]) -> Result<Vec<String>, Error> {
+    match target {
+        Target::On(_, named) if !flag.is_empty() && flag.iter().any(|b| b != named) => {
+            Err(Error::Backend {
+                what: format!("`@{named}` and `--backend {}` contradict", flag.join(",")),
+                help: "name the backends once".to_owned(),
+            })
+        }
+        Target::On(_, named) => {
+            setup::require_placeable(named)?;
+            Ok(vec![named.clone()])
+        }
+        _ => Ok(flag.to_vec()),
+    }
+}
+
+/// An artefact is not written into another one.
+fn refuse_inside(folder: &Path, output: &Path) -> Result<(), Error> {
+    let parent = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (parent.canonicalize(), folder.canonicalize()) {
+        (Ok(to), Ok(from)) if to.starts_with(&from) => {
+            let why = format!("it lies inside `{}`, which is optimised", from.display());
+            Err(Error::File { action: "write", path: output.to_owned(), why })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Optimises with live progress; a first Ctrl-C stops with the best so far, a second one at once.
@@ -39,16 +78,7 @@ pub(crate) fn optimize(
     goal: Goal,
 ) -> Result<(Report, bool), Error> {
     let registry = setup::registry(backends)?;
-    let cancel = Arc::new(Cancel::default());
-    let handler = cancel.clone();
-    // Without the handler Ctrl-C ends the program, which loses nothing that is in the database.
-    let _ = ctrlc::set_handler(move || {
-        if handler.is_cancelled() {
-            std::process::exit(130);
-        }
-        eprintln!("stopping with the best so far; once more to stop at once");
-        handler.cancel();
-    });
+    let graceful = Graceful::new();
     let display = Display::new();
     let cx = Cx {
         registry: &registry,
@@ -56,14 +86,12 @@ pub(crate) fn optimize(
         worker: setup::worker_command(),
         goal,
         progress: &|p| display.show(p),
-        cancel: &cancel,
+        cancel: graceful.cancel(),
     };
     let outcome = bricolage::optimize(&cx, model, output, overwrite);
     display.finish();
     let outcome = outcome?;
-    for warning in &outcome.report.warnings {
-        eprintln!("warning: {warning}");
-    }
+    setup::warn(&outcome.report.warnings);
     Ok((outcome.report, outcome.interrupted))
 }
 
@@ -106,10 +134,10 @@ pub(crate) fn summary(report: &Report, output: &Path) {
     );
     say!("verified   largest error {:.1} % of what rounding allows", 100.0 * report.error_share);
     say!(
-        "search     {:.1} s, {} of {} offers measured, {} known",
+        "search     {:.1} s, {} offers; {} times of offers and plans measured, {} known",
         report.seconds,
-        report.measured,
         report.offers,
+        report.measured,
         report.known
     );
     say!("written    {}", output.display());

@@ -6,7 +6,7 @@ use crate::{
     output::say,
     units,
 };
-use bricolage::Error;
+use bricolage::{Error, Temporary};
 use std::{fs, path::Path, process::ExitCode};
 
 pub(crate) fn run(a: &Zoo) -> Result<ExitCode, Error> {
@@ -53,17 +53,17 @@ pub(crate) fn write(
     if path.exists() && !overwrite {
         return Err(fault("it exists; --overwrite replaces it".to_owned()));
     }
+    if fs::symlink_metadata(path).is_ok_and(|m| !m.is_file()) {
+        return Err(fault("it exists and is not a regular file".to_owned()));
+    }
     let graph = bricolage_zoo::build(name, batch, seed).map_err(|e| Error::Inputs {
         what: e.to_string(),
         help: "see `bricolage zoo list`".to_owned(),
     })?;
     let bytes = bricolage_onnx::export(&graph)?;
-    let partial = path.with_extension("onnx.partial");
-    let written = fs::write(&partial, &bytes).and_then(|()| fs::rename(&partial, path));
-    if let Err(e) = written {
-        // The partial file is ours.
-        let _ = fs::remove_file(&partial);
-        return Err(fault(e.to_string()));
-    }
+    let partial = Temporary::new(path.with_extension("onnx.partial"));
+    fs::write(partial.path(), &bytes)
+        .and_then(|()| fs::rename(partial.path(), path))
+        .map_err(|e| fault(e.to_string()))?;
     Ok(bytes.len() as u64)
 }

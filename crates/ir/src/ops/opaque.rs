@@ -26,7 +26,9 @@ impl OpDef for Opaque {
     }
 
     fn eval(&self, _: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
-        Err(EvalError::Foreign { name: format!("{}.{}", self.domain, self.name) })
+        // ONNX's own domain is the empty one.
+        let dot = if self.domain.is_empty() { "" } else { "." };
+        Err(EvalError::Foreign { name: format!("{}{dot}{}", self.domain, self.name) })
     }
 
     fn axes(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {

@@ -5,7 +5,7 @@ use super::{
     elements::sizes,
     results,
     types::{Operands, attribute, expect_dtype, expect_rank},
-    window::{MOST_SPATIAL, Slide, expect_room, lead, part_pads, positions, slides},
+    window::{MOST_SPATIAL, Slide, lead, part_pads, positions, slides},
 };
 use crate::{
     AxisKind, AxisMap, Body, Combiner, EvalError, Fact, Index, Inputs, Part, Real, Scalar,
@@ -76,9 +76,7 @@ impl OpDef for Pool {
         let mut shape = x.shape[..2].to_vec();
         for (d, slide) in self.slides(x.shape.len() - 2)?.iter().enumerate() {
             let kernel = Dim::from(self.kernel[d]);
-            let size = slide.positions(&x.shape[2 + d], &kernel, self.ceil_mode);
-            expect_room(&size)?;
-            shape.push(size);
+            shape.push(slide.positions(&x.shape[2 + d], &kernel, self.ceil_mode)?);
         }
         let mut facts = vec![Fact::tensor(x.dtype, shape.clone())];
         if self.kind == (PoolKind::Max { indices: true }) {

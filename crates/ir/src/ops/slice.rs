@@ -181,6 +181,12 @@ pub struct Pad {
 }
 
 impl Pad {
+    fn fault(&self, expected: String) -> TypeError {
+        let list = |dims: &[Dim]| dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");
+        let got = format!("[{}] before and [{}] after", list(&self.before), list(&self.after));
+        TypeError::Attribute { name: "pads", expected, got }
+    }
+
     /// Where position `at` of the result reads a dim of `size`; `None` in constant padding.
     fn source(&self, at: i64, before: i64, size: i64) -> Option<i64> {
         let from = at - before;
@@ -214,14 +220,23 @@ impl OpDef for Pad {
         }
         let rank = t.shape.len();
         if self.before.len() != rank || self.after.len() != rank {
-            return Err(attribute("before", format!("{rank} numbers, as `after`"), &self.before));
+            return Err(self.fault(format!("{rank} numbers before and after")));
         }
         let mut shape = Vec::new();
         for (d, size) in t.shape.iter().enumerate() {
             let padded = size + &(&self.before[d] + &self.after[d]);
             let empty = self.mode != PadMode::Constant && size.as_const() == Some(0);
             if padded.as_const().is_some_and(|p| p < 0) || (empty && padded != *size) {
-                return Err(attribute("before", format!("fit for a dim of {size}"), &self.before));
+                return Err(self.fault(format!("fit for dim {d} of size {size}")));
+            }
+            // A mirror does not reach beyond the far edge.
+            let reaches = |by: &Dim| {
+                by.as_const() != Some(0) && (by - size).as_const().is_some_and(|more| more >= 0)
+            };
+            if self.mode == PadMode::Reflect
+                && (reaches(&self.before[d]) || reaches(&self.after[d]))
+            {
+                return Err(self.fault(format!("below the size {size} of dim {d}, to reflect")));
             }
             shape.push(padded);
         }
@@ -239,12 +254,14 @@ impl OpDef for Pad {
         }
         let all = Tensor::new(dtype, &[t.len() as i64 + 1], Storage::copy_of(&bytes))?;
         let own = strides(&sizes(t.dims()));
-        let mut sources: Vec<Vec<Option<usize>>> = Vec::new();
+        // Where each position reads, per dim; -1 in constant padding.
+        let mut sources: Vec<Vec<i64>> = Vec::new();
         for (d, &size) in dims.iter().enumerate() {
             let before = &self.before[d];
             let before =
                 before.as_const().ok_or_else(|| EvalError::Symbolic { dim: before.clone() })?;
-            let of = |at| self.source(at, before, t.dims()[d]).map(|p| p as usize * own[d]);
+            let step = own[d] as i64;
+            let of = |at| self.source(at, before, t.dims()[d]).map_or(-1, |p| p * step);
             sources.push((0..size).map(of).collect());
         }
         let count = dims.iter().product::<i64>() as usize;
@@ -252,8 +269,8 @@ impl OpDef for Pad {
         let mut at = vec![0usize; dims.len()];
         one(pick(&all, &dims, |out| {
             for _ in 0..count {
-                let from = at.iter().zip(&sources).map(|(&i, s)| s[i]).sum::<Option<usize>>();
-                out(from.unwrap_or(t.len()));
+                let parts = at.iter().zip(&sources).map(|(&i, s)| usize::try_from(s[i]).ok());
+                out(parts.sum::<Option<usize>>().unwrap_or(t.len()));
                 for d in (0..at.len()).rev() {
                     at[d] += 1;
                     if at[d] < shape[d] {

@@ -38,35 +38,39 @@ pub(crate) fn slides(
 }
 
 impl Slide {
-    /// Positions of a window of `kernel` taps over a dim of `size`.
-    pub(crate) fn positions(&self, size: &Dim, kernel: &Dim, ceil: bool) -> Dim {
+    /// Positions of a window of `kernel` taps over a dim of `size`. Fails when the window is larger
+    /// than the padded dim, unless the dim is empty or part of a window counts (`ceil`).
+    pub(crate) fn positions(&self, size: &Dim, kernel: &Dim, ceil: bool) -> Result<Dim, TypeError> {
         let reach = (kernel - &Dim::from(1)) * Dim::from(self.dilation) + Dim::from(1);
-        let room = size + &Dim::from(self.pad.0 + self.pad.1) - reach;
+        let padded = size + &Dim::from(self.pad.0 + self.pad.1);
+        let room = &padded - &reach;
         let (stride, one) = (Dim::from(self.stride), Dim::from(1));
-        if !ceil {
-            return room.floor_div(&stride) + one;
+        let positions = if ceil {
+            // The last window starts inside the operand or its leading padding.
+            let last = (size + &Dim::from(self.pad.0 - 1)).floor_div(&stride);
+            room.ceil_div(&stride).smaller(&last) + one
+        } else {
+            room.floor_div(&stride) + one
+        };
+        let too_large = match positions.as_const() {
+            Some(n) if size.as_const() == Some(0) => n < 0,
+            Some(n) if ceil => n < 1,
+            _ => room.as_const().is_some_and(|r| r < 0),
+        };
+        match too_large {
+            true => Err(TypeError::Attribute {
+                name: "kernel",
+                expected: format!("no larger than the padded dim of {padded}"),
+                got: format!("a window over {reach}"),
+            }),
+            false => Ok(positions),
         }
-        // The last window starts inside the operand or its leading padding.
-        let last = (size + &Dim::from(self.pad.0 - 1)).floor_div(&stride);
-        room.ceil_div(&stride).smaller(&last) + one
     }
 
     /// Where output position `at` with tap `tap` reads.
     pub(crate) fn index(&self, at: usize, tap: usize) -> Index {
         let index = Index::default().plus(at, self.stride).plus(tap, self.dilation);
         Index { window: true, ..index.shifted(&Dim::from(-self.pad.0)) }
-    }
-}
-
-/// Fails when a window does not fit into the padded operand.
-pub(crate) fn expect_room(positions: &Dim) -> Result<(), TypeError> {
-    match positions.as_const() {
-        Some(n) if n < 0 => Err(TypeError::Attribute {
-            name: "kernel",
-            expected: "a window no larger than the padded operand".to_owned(),
-            got: format!("{n} positions"),
-        }),
-        _ => Ok(()),
     }
 }
 

@@ -136,7 +136,10 @@ impl Kernel for Gather {
             if !(0..self.axis as i64).contains(&index) {
                 return Err(RunError::Domain {
                     kernel: self.name.clone(),
-                    why: format!("index {i} is outside an axis of {} elements", self.axis),
+                    why: format!(
+                        "index {index} (number {i}) is outside an axis of {} elements",
+                        self.axis
+                    ),
                 });
             }
         }

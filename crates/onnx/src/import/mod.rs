@@ -37,7 +37,7 @@ use std::{
     path::Path,
     sync::Arc,
 };
-use types::Symbols;
+use types::{Contradiction, Symbols};
 
 /// Oldest operator set of ONNX's own domain that is understood.
 pub const OLDEST_OPSET: i64 = 7;
@@ -64,7 +64,7 @@ pub struct Model {
     pub hash: String,
     /// Bytes of all external data files that the model uses.
     pub external_bytes: u64,
-    /// Declared types that contradict inferred ones, one line each.
+    /// Declared sizes that contradict inferred ones, one line each.
     pub warnings: Vec<String>,
 }
 
@@ -189,7 +189,7 @@ impl<'m> Importer<'m> {
             let value = self.values.get(name).copied().flatten().ok_or_else(unknown)?;
             self.graph.outputs.push(value);
         }
-        self.compare_declared();
+        self.compare_declared()?;
         self.graph.remove_dead();
         Ok((self.graph, self.warnings, self.external))
     }
@@ -244,7 +244,10 @@ impl<'m> Importer<'m> {
                 }
                 Some(v) if v < row.oldest || v > row.newest => {
                     let (oldest, newest) = (row.oldest, row.newest);
-                    reason = Some(format!("needs opset {oldest} to {newest}, found {v}"));
+                    reason = Some(match newest {
+                        i64::MAX => format!("needs opset {oldest} or newer, found {v}"),
+                        _ => format!("needs opset {oldest} to {newest}, found {v}"),
+                    });
                     None
                 }
                 Some(_) => Some(row),
@@ -512,18 +515,32 @@ impl<'m> Importer<'m> {
         lines
     }
 
-    fn compare_declared(&mut self) {
+    /// As ONNX Runtime does: another element type than declared is an error, other sizes are worth a
+    /// warning.
+    fn compare_declared(&mut self) -> Result<(), ImportError> {
         let mut names: Vec<&&str> = self.declared.keys().collect();
         names.sort();
         for name in names {
             let Some(Some(value)) = self.values.get(*name) else { continue };
             let fact = self.graph.fact(*value);
             let Some(found) = fact.ty.as_tensor() else { continue };
-            if let Some(declared) = types::contradiction(found, self.declared[*name]) {
-                self.warnings
-                    .push(format!("value `{name}` is declared as {declared}, and is {found}"));
+            let Some(contradiction) = types::contradiction(found, self.declared[*name]) else {
+                continue;
+            };
+            match contradiction {
+                Contradiction::Element(declared) => {
+                    return Err(ImportError::Declared {
+                        name: (*name).to_owned(),
+                        declared,
+                        found: found.to_string(),
+                    });
+                }
+                Contradiction::Sizes(declared) => self
+                    .warnings
+                    .push(format!("value `{name}` is declared as {declared}, and is {found}")),
             }
         }
+        Ok(())
     }
 }
 

@@ -33,6 +33,19 @@ impl<'m> Definitions<'m> {
             }),
             None => Ok(()),
         };
+        let (inputs, outputs) = (&graph.input, &graph.output);
+        for (place, all) in [("input", inputs), ("output", outputs)] {
+            let mut seen = HashSet::new();
+            for name in all.iter().map(|v| v.name()) {
+                if name.is_empty() {
+                    return Err(ImportError::NoName { place });
+                }
+                if !seen.insert(name) {
+                    let found = format!("two graph {place}s");
+                    return Err(ImportError::DuplicateName { name: name.to_owned(), found });
+                }
+            }
+        }
         let mut names = HashSet::new();
         for t in &graph.initializer {
             define(t.name(), "an initializer".to_owned())?;
@@ -43,12 +56,7 @@ impl<'m> Definitions<'m> {
             define(name, "a sparse initializer".to_owned())?;
             names.insert(name);
         }
-        let mut inputs = HashSet::new();
-        for input in &graph.input {
-            if !inputs.insert(input.name()) {
-                let found = "two graph inputs".to_owned();
-                return Err(ImportError::DuplicateName { name: input.name().to_owned(), found });
-            }
+        for input in inputs {
             if names.insert(input.name()) {
                 define(input.name(), "a graph input".to_owned())?;
             }

@@ -341,6 +341,79 @@ fn declared_types_that_contradict_are_told() {
 }
 
 #[test]
+fn a_declared_element_type_that_contradicts_is_refused() {
+    for output in [true, false] {
+        let mut m =
+            model(vec![node("Relu", "r", &["x"], &["m"]), node("Relu", "s", &["m"], &["y"])]);
+        let name = if output { "y" } else { "m" };
+        match output {
+            true => graph_of(&mut m).output[0] = info(name, 7, &["b", "4"]),
+            false => graph_of(&mut m).value_info.push(info(name, 7, &["b", "4"])),
+        }
+        let text = format!("value `{name}` is declared as i64[b, 4], found f32[b, 4]");
+        assert_eq!(fails(&m), ("onnx::declared-type", text));
+    }
+    // Symbols fit every size.
+    let mut m = model(vec![node("Relu", "r", &["x"], &["y"])]);
+    graph_of(&mut m).output[0] = info("y", 1, &["rows", "columns"]);
+    assert!(read(&m).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn inputs_and_outputs_have_names_of_their_own() {
+    let mut m = model(vec![node("Relu", "r", &["x"], &["y"])]);
+    let y = graph_of(&mut m).output[0].clone();
+    graph_of(&mut m).output.push(y);
+    let text = "needs one definition of `y`, found two graph outputs".to_owned();
+    assert_eq!(fails(&m), ("onnx::duplicate-name", text));
+    let mut m = model(vec![node("Relu", "r", &["x"], &["y"])]);
+    graph_of(&mut m).input.push(info("", 1, &["2"]));
+    let text = "needs a name for every graph input, found an empty one".to_owned();
+    assert_eq!(fails(&m), ("onnx::no-name", text));
+    // An input may be an output.
+    let mut m = model(vec![node("Relu", "r", &["x"], &["y"])]);
+    graph_of(&mut m).output.push(info("x", 1, &["b", "4"]));
+    assert_eq!(read(&m).unwrap().graph.outputs.len(), 2);
+}
+
+#[test]
+fn windows_and_mirrors_that_do_not_fit_are_refused() {
+    let image = |op: NodeProto| {
+        let mut m = model(vec![op]);
+        graph_of(&mut m).input[0] = info("x", 1, &["1", "1", "4", "4"]);
+        graph_of(&mut m).output[0].r#type = None;
+        m
+    };
+    let pool = |kernel: i64, stride: i64, ceil: i64| {
+        let n = with(node("MaxPool", "p", &["x"], &["y"]), "kernel_shape", |a| {
+            a.ints = vec![kernel; 2];
+        });
+        let n = with(n, "strides", |a| a.ints = vec![stride; 2]);
+        image(with(n, "ceil_mode", |a| a.i = Some(ceil)))
+    };
+    for stride in [1, 2, 9] {
+        let (code, text) = fails(&pool(5, stride, 0));
+        assert_eq!(code, "type::mismatch");
+        assert!(text.contains("padded dim of 4, found a window over 5"), "{text}");
+    }
+    // Part of a window counts.
+    read(&pool(5, 2, 1)).unwrap();
+    fails(&pool(5, 1, 1));
+    let pads = |mode: &str, by: i64| {
+        let mut m = image(with(node("Pad", "p", &["x", "by"], &["y"]), "mode", |a| {
+            a.s = Some(mode.as_bytes().to_vec().into());
+        }));
+        graph_of(&mut m).initializer.push(longs("by", &[0, 0, by, 0, 0, 0, 0, 0]));
+        m
+    };
+    read(&pads("reflect", 3)).unwrap();
+    read(&pads("edge", 4)).unwrap();
+    let (code, text) = fails(&pads("reflect", 4));
+    assert_eq!(code, "type::mismatch");
+    assert!(text.contains("below the size 4 of dim 2") && text.contains("[0, 0, 4, 0]"), "{text}");
+}
+
+#[test]
 fn a_branch_of_constant_condition_is_taken() {
     let side = |op: &str| GraphProto {
         node: vec![node(op, "inner", &["x"], &["inner_y"])],

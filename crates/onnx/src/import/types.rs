@@ -115,19 +115,26 @@ fn is_name(text: &str) -> bool {
     Dim::parse(text).is_ok_and(|d| d.as_symbol().is_some_and(|s| &*s.0 == text))
 }
 
-/// The declared type as text, where it cannot be that of `found`.
-pub(crate) fn contradiction(found: &TensorType, declared: &TypeProto) -> Option<String> {
+/// How a declared type differs from the one that was found; both hold it as text.
+pub(crate) enum Contradiction {
+    /// In the type of the elements, or in being no tensor.
+    Element(String),
+    /// In rank or sizes.
+    Sizes(String),
+}
+
+/// Where the declared type cannot be that of `found`. Symbols fit every size.
+pub(crate) fn contradiction(found: &TensorType, declared: &TypeProto) -> Option<Contradiction> {
     let Some(Value::TensorType(t)) = &declared.value else {
-        return Some("another kind of value".to_owned());
+        // An empty type declares nothing.
+        declared.value.as_ref()?;
+        return Some(Contradiction::Element("another kind of value".to_owned()));
     };
     let dtype = dtype_of(t.elem_type());
     let other_type = dtype.as_ref().is_ok_and(|d| *d != found.dtype);
-    let text = |dims: String| {
-        let dtype = dtype.as_ref().map_or("?", |d| d.name());
-        Some(format!("{dtype}[{dims}]"))
-    };
+    let name = dtype.as_ref().map_or("?", |d| d.name());
     let Some(shape) = &t.shape else {
-        return if other_type { text("..".to_owned()) } else { None };
+        return other_type.then(|| Contradiction::Element(format!("{name}[..]")));
     };
     let dims: Vec<String> = shape
         .dim
@@ -138,12 +145,16 @@ pub(crate) fn contradiction(found: &TensorType, declared: &TypeProto) -> Option<
             None => "?".to_owned(),
         })
         .collect();
+    let text = format!("{name}[{}]", dims.join(", "));
+    if other_type {
+        return Some(Contradiction::Element(text));
+    }
     let other_dims = shape.dim.len() != found.shape.len()
         || shape.dim.iter().zip(found.shape.iter()).any(|(d, have)| {
             match (&d.value, have.as_const()) {
-                (Some(DimValue::DimValue(n)), Some(have)) => *n != have,
+                (Some(DimValue::DimValue(n)), Some(have)) => *n != have && *n != -1,
                 _ => false,
             }
         });
-    if other_type || other_dims { text(dims.join(", ")) } else { None }
+    other_dims.then_some(Contradiction::Sizes(text))
 }
