@@ -55,6 +55,12 @@ impl Epilogue {
         self.simple
     }
 
+    /// Whether the result is written before the epilogue, and so must not lie over the residual: a
+    /// function costs several times less over a long row than over the vectors of one tile.
+    pub(crate) fn is_late(&self) -> bool {
+        self.simple.is_none()
+    }
+
     /// Applies all steps to `len` elements at `x`, with the residual's elements at `r`.
     ///
     /// # Safety
@@ -69,6 +75,41 @@ impl Epilogue {
                     }
                 }
                 Post::Unary(op) => S::enter(MapUnary { op, src: x, dst: x, len }),
+            }
+        }
+    }
+}
+
+impl Epilogue {
+    /// As [`Epilogue::apply`], for `count` vectors at the given distances in elements.
+    ///
+    /// # Safety
+    /// As for [`Epilogue::apply`].
+    #[inline(always)]
+    pub(crate) unsafe fn apply_vectors<S: Simd>(
+        &self,
+        (x, step): (*mut f32, usize),
+        (r, r_step): (*const f32, usize),
+        count: usize,
+    ) {
+        if step == LANES && (r_step == LANES || !self.adds()) {
+            return self.apply::<S>(x, r, count * LANES);
+        }
+        const TOGETHER: usize = 32;
+        let mut sums = MaybeUninit::<[f32; TOGETHER * LANES]>::uninit();
+        let mut addend = MaybeUninit::<[f32; TOGETHER * LANES]>::uninit();
+        let (to, add) = (sums.as_mut_ptr().cast::<f32>(), addend.as_mut_ptr().cast::<f32>());
+        for first in (0..count).step_by(TOGETHER) {
+            let some = (count - first).min(TOGETHER);
+            for i in 0..some {
+                S::store(to.add(i * LANES), S::load(x.add((first + i) * step)));
+                if self.adds() {
+                    S::store(add.add(i * LANES), S::load(r.add((first + i) * r_step)));
+                }
+            }
+            self.apply::<S>(to, add, some * LANES);
+            for i in 0..some {
+                S::store(x.add((first + i) * step), S::load(to.add(i * LANES)));
             }
         }
     }

@@ -175,6 +175,8 @@ impl Band<'_> {
                     }
                     column += if wide { WIDE } else { 1 };
                 }
+                let blocks = self.blocks.1 - self.blocks.0;
+                self.finish::<S>(&strip(self.blocks.0), (row, row + rows), blocks, r);
                 row += rows;
             }
             return;
@@ -193,6 +195,7 @@ impl Band<'_> {
                     for column in 0..g.output.w {
                         self.any::<S>(&s, row, column, r);
                     }
+                    self.finish::<S>(&s, (row, row + 1), 1, r);
                     row += 1;
                     continue;
                 }
@@ -214,7 +217,42 @@ impl Band<'_> {
                     }
                     column += 1;
                 }
-                row += if two { 2 } else { 1 };
+                let rows = if two { 2 } else { 1 };
+                self.finish::<S>(&s, (row, row + rows), 1, r);
+                row += rows;
+            }
+        }
+    }
+
+    /// Flags and bounds of what the tiles of whole vectors do after their sums.
+    #[inline(always)]
+    fn in_tile(&self) -> (u32, f32, f32) {
+        self.of.common.epilogue.simple().unwrap_or((0, f32::NEG_INFINITY, f32::INFINITY))
+    }
+
+    /// The epilogue over rows of `blocks` blocks from `s` on whose sums are written, unless the tiles
+    /// applied it.
+    #[inline(always)]
+    unsafe fn finish<S: Simd>(&self, s: &Strip, rows: (usize, usize), blocks: usize, r: &Image) {
+        let (epilogue, width) = (&self.of.common.epilogue, self.of.common.geometry.output.w);
+        if !epilogue.is_late() || s.lanes < LANES {
+            return;
+        }
+        let y = &self.call.output;
+        // Blocks that lie apart, and vectors of a pixel that follow each other.
+        let (apart, together) = if y.kind == Kind::Last { (1, blocks) } else { (blocks, 1) };
+        for row in rows.0..rows.1 {
+            for b in 0..apart {
+                let x = s.output.wrapping_add(row * s.out_row + b * y.sb);
+                let res = s.residual.wrapping_add(row * r.sh + b * r.sb);
+                if together == 1 {
+                    epilogue.apply_vectors::<S>((x, s.out_pixel), (res, r.sw), width);
+                    continue;
+                }
+                for i in 0..width {
+                    let (x, r) = (x.wrapping_add(i * s.out_pixel), res.wrapping_add(i * r.sw));
+                    epilogue.apply::<S>(x, r, together * LANES);
+                }
             }
         }
     }
@@ -285,7 +323,8 @@ impl Band<'_> {
                 }
             }
         }
-        if let (Some((flags, low, high)), LANES) = (self.of.common.epilogue.simple(), s.lanes) {
+        if s.lanes == LANES {
+            let (flags, low, high) = self.in_tile();
             let (low, high) =
                 if flags & CLAMP != 0 { (low, high) } else { (f32::NEG_INFINITY, f32::INFINITY) };
             let (low, high) = (S::splat(low), S::splat(high));
@@ -336,7 +375,8 @@ impl Band<'_> {
         let to = s.output.wrapping_add(row * s.out_row + column * s.out_pixel);
         let res = s.residual.wrapping_add(row * r.sh + column * r.sw);
         let epilogue = &self.of.common.epilogue;
-        if let (Some((flags, low, high)), LANES) = (epilogue.simple(), s.lanes) {
+        if s.lanes == LANES {
+            let (flags, low, high) = self.in_tile();
             if flags & RESIDUAL != 0 {
                 x = S::add(x, S::load(res));
             }

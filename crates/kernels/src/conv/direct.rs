@@ -276,9 +276,12 @@ impl Body for Block<'_> {
         let mut args = TileArgs::new();
         args.segments = grid.runs.len();
         args.run = of.run;
+        let epilogue = &of.common.epilogue;
+        // Blocks of channels that several groups share are finished tile by tile.
+        let late = epilogue.is_late() && (g.groups == 1 || oc.is_multiple_of(LANES));
         // Zero weights and bias make the missing channels zero, unless the epilogue moves 0.
-        let zero_stays = matches!(of.common.epilogue.simple(),
-            Some((_, low, high)) if low <= 0.0 && high >= 0.0);
+        let zero_stays =
+            late || matches!(epilogue.simple(), Some((_, low, high)) if low <= 0.0 && high >= 0.0);
         let residual = self.call.residual.unwrap_or(output);
         let count = p1 - p0;
         // Rows of the tiles: input, output and residual of each pixel.
@@ -326,10 +329,50 @@ impl Body for Block<'_> {
                 for (q, pixel) in pixels[start..start + rows].iter().enumerate() {
                     (args.a[q], target.c[q], target.r[q]) = (pixel.a, pixel.c, pixel.r);
                 }
-                let phase = Phase { first: true, last: true };
+                let phase = Phase { first: true, last: !late };
                 let tile = if of.run == LANES { tiles.rows_eights(rows) } else { tiles.rows(rows) };
-                run_tile::<S>(tile, &mut args, rows, cols, &target, &of.common.epilogue, phase);
+                run_tile::<S>(tile, &mut args, rows, cols, &target, epilogue, phase);
             }
+        }
+        if late {
+            let channel = |unit: usize| unit / panels * oc + unit % panels * of.vectors * LANES;
+            let last = self.units.1 - 1;
+            let exist = (oc - last % panels * of.vectors * LANES).min(of.vectors * LANES);
+            self.finish::<S>(&pixels[..count], (channel(self.units.0), channel(last) + exist));
+        }
+    }
+}
+
+impl Block<'_> {
+    /// The epilogue over channels `c0..c1`, whose sums are written; `c0` starts a block of channels.
+    #[inline(always)]
+    unsafe fn finish<S: Simd>(&self, pixels: &[Pixel], (c0, c1): (usize, usize)) {
+        let (output, epilogue) = (self.call.output, &self.of.common.epilogue);
+        if output.kind == Kind::Last {
+            for p in pixels {
+                epilogue.apply::<S>(p.c.add(c0), p.r.wrapping_add(c0), c1 - c0);
+            }
+            return;
+        }
+        let mut start = 0;
+        while start < pixels.len() {
+            // As many pixels as follow each other in memory.
+            let at = pixels[start].c;
+            let mut end = start + 1;
+            while end < pixels.len() && pixels[end].c == at.wrapping_add((end - start) * LANES) {
+                end += 1;
+            }
+            for b in c0 / LANES..c1.div_ceil(LANES) {
+                let x = at.add(b * output.sb);
+                let r = pixels[start].r.wrapping_add(b * output.sb);
+                epilogue.apply::<S>(x, r, (end - start) * LANES);
+                for i in 0..end - start {
+                    for lane in output.lanes(b)..LANES {
+                        *x.add(i * LANES + lane) = 0.0;
+                    }
+                }
+            }
+            start = end;
         }
     }
 }

@@ -65,6 +65,8 @@ pub struct Conv {
     algorithm: Box<dyn Algorithm>,
     output: Vec<i64>,
     adds: bool,
+    /// Whether the output may lie over the residual.
+    over_residual: bool,
     constant_dims: [i64; 1],
     constant_format: Format,
 }
@@ -73,7 +75,7 @@ impl Conv {
     pub(crate) fn new(spec: ConvSpec, isa: Isa) -> Result<Conv, SpecError> {
         let geometry = Geometry::new(&spec)?;
         let epilogue = Epilogue::new(&spec.posts);
-        let adds = epilogue.adds();
+        let (adds, late) = (epilogue.adds(), epilogue.is_late());
         let common = Common { geometry, epilogue, isa };
         let algorithm: Box<dyn Algorithm> = match spec.algorithm {
             ConvAlgorithm::Direct => Box::new(direct::Direct::new(common, &spec)?),
@@ -87,6 +89,7 @@ impl Conv {
             name: format!("{}-f32-conv-{}", isa.name(), algorithm.variant()),
             output: spec.output_dims()?,
             adds,
+            over_residual: adds && !late && algorithm.in_place(),
             constant_dims: [algorithm.packed_len() as i64],
             constant_format: Format { dtype: DType::F32, layout },
             algorithm,
@@ -102,11 +105,10 @@ impl Kernel for Conv {
     }
 
     fn needs(&self, _: &Dims<'_>, threads: usize) -> Needs {
-        let in_place = self.adds && self.algorithm.in_place();
         Needs {
             workspace: self.algorithm.workspace(threads),
             foreign: Some(0),
-            in_place: if in_place { vec![(0, 1)] } else { Vec::new() },
+            in_place: if self.over_residual { vec![(0, 1)] } else { Vec::new() },
             deterministic: true,
         }
     }
@@ -130,6 +132,17 @@ impl Kernel for Conv {
             return Err(RunError::Operand {
                 kernel: self.name.clone(),
                 what: format!("needs pixels {} elements apart, found {}", input.dims.c, input.sw),
+            });
+        }
+        if let Some(residual) = &residual
+            && residual.sb != output.sb
+        {
+            return Err(RunError::Operand {
+                kernel: self.name.clone(),
+                what: format!(
+                    "needs the residual's blocks of channels {} elements apart, found {}",
+                    output.sb, residual.sb
+                ),
             });
         }
         let call = Call { run, input, output, residual, constant };

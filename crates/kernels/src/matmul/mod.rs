@@ -362,6 +362,7 @@ impl Kernel for MatMul {
         let residual = if self.spec.constant_b { 1 } else { 2 };
         // With several parts of k the partial sums would overwrite the residual before it is read.
         let in_place = self.epilogue.adds()
+            && !self.epilogue.is_late()
             && self.k_parts == 1
             && !self.spec.row_bias
             && self.right != Right::InPlace;

@@ -56,8 +56,11 @@ impl Body for Block<'_> {
         }
         for kp in 0..of.k_parts {
             let (k0, count) = part(of.k, of.k_parts, kp);
-            let phase =
-                Phase { first: kp == 0 && self.row_bias.is_null(), last: kp + 1 == of.k_parts };
+            let last_part = kp + 1 == of.k_parts;
+            let phase = Phase {
+                first: kp == 0 && self.row_bias.is_null(),
+                last: last_part && !of.epilogue.is_late(),
+            };
             args.run = count;
             if self.b.is_null() {
                 self.pack::<S>(k0, count);
@@ -83,7 +86,7 @@ impl Body for Block<'_> {
                 };
                 args.bias =
                     if self.bias.is_null() { std::ptr::null() } else { self.bias.add(j * cols) };
-                let (panel, from) = match (j + 1 < j1, phase.last) {
+                let (panel, from) = match (j + 1 < j1, last_part) {
                     (true, _) => (j + 1, k0),
                     (false, false) => (j0, k0 + count),
                     (false, true) => (j1, 0),
@@ -109,6 +112,14 @@ impl Body for Block<'_> {
                     let tile = of.tiles.rows(rows);
                     run_tile::<S>(tile, &mut args, rows, cols, &target, &of.epilogue, phase);
                 }
+            }
+        }
+        if of.epilogue.is_late() {
+            let (first, end) = (j0 * cols, (j1 * cols).min(of.n));
+            for i in i0..i1 {
+                let r = self.r.wrapping_add(i * self.r_row + first);
+                let c = self.c.add(i * self.c_row + first);
+                of.epilogue.apply::<S>(c, r, end - first);
             }
         }
     }
