@@ -448,7 +448,7 @@ impl Algorithm for Depthwise {
         let together = self.halo && call.input.kind == Kind::Last;
         let whole_blocks = g.input.c / LANES;
         let chunks = match together {
-            true if whole_blocks < blocks => 2,
+            true if 0 < whole_blocks && whole_blocks < blocks => 2,
             true => 1,
             false => blocks,
         };

@@ -216,14 +216,27 @@ pub fn execute(
     outputs: &[Placed],
     pool: &dyn Pool,
 ) -> Result<(), RunError> {
-    let dims = |p: &[Placed]| p.iter().map(|p| p.dims.clone()).collect::<Vec<_>>();
+    let inputs: Vec<&Placed> = inputs.iter().collect();
+    let outputs: Vec<&Placed> = outputs.iter().collect();
+    run(kernel, &inputs, constants, &outputs, pool)
+}
+
+/// As [`execute`], for operands that may share memory.
+fn run(
+    kernel: &dyn NativeKernel,
+    inputs: &[&Placed],
+    constants: &[Placed],
+    outputs: &[&Placed],
+    pool: &dyn Pool,
+) -> Result<(), RunError> {
+    let dims = |p: &[&Placed]| p.iter().map(|p| p.dims.clone()).collect::<Vec<_>>();
     let (ins, outs) = (dims(inputs), dims(outputs));
     let needs = kernel.needs(&Dims { inputs: &ins, outputs: &outs }, pool.threads());
     let workspace = Buffer::new(needs.workspace as usize);
     let bytes = Format::plain(DType::U8);
     let len = [workspace.len as i64];
-    let inputs_: Vec<Operand<'_>> = inputs.iter().map(Placed::operand).collect();
-    let outputs_: Vec<Operand<'_>> = outputs.iter().map(Placed::operand).collect();
+    let inputs_: Vec<Operand<'_>> = inputs.iter().map(|p| p.operand()).collect();
+    let outputs_: Vec<Operand<'_>> = outputs.iter().map(|p| p.operand()).collect();
     let constants_: Vec<Operand<'_>> = constants.iter().map(Placed::operand).collect();
     // SAFETY: the workspace lives to the end of this function.
     let workspace_ = unsafe {
@@ -246,7 +259,8 @@ pub fn execute(
         cancel: &Cancel::default(),
     });
     workspace.check("the workspace");
-    for (what, list) in [("an input", inputs), ("an output", outputs), ("a constant", constants)] {
+    let constants: Vec<&Placed> = constants.iter().collect();
+    for (what, list) in [("an input", inputs), ("an output", outputs), ("a constant", &constants)] {
         for p in list {
             p.buffer.check(what);
         }
@@ -308,8 +322,39 @@ pub fn run_all(
             let results: Vec<Tensor> = results.iter().map(Placed::read).collect();
             let what = format!("{} on {} threads: {spec:?}", kernel.name(), pool.threads());
             verify(&what, &results);
+            let dims = |p: &[Placed]| p.iter().map(|p| p.dims.clone()).collect::<Vec<_>>();
+            let outs: Vec<_> = outputs.iter().map(|(d, _)| d.clone()).collect();
+            let needs =
+                kernel.needs(&Dims { inputs: &dims(&placed), outputs: &outs }, pool.threads());
+            for (output, input) in needs.in_place {
+                over(&*kernel, (inputs, &constants), outputs, (output, input), pool, |found| {
+                    verify(&format!("in place over input {input}, {what}"), found);
+                });
+            }
         }
     }
+}
+
+/// Runs with an output over an input of the same dims and format.
+fn over(
+    kernel: &dyn NativeKernel,
+    (inputs, constants): (&[(Tensor, Layout)], &[Placed]),
+    outputs: &[(Vec<i64>, Format)],
+    (output, input): (usize, usize),
+    pool: &dyn Pool,
+    verify: impl FnOnce(&[Tensor]),
+) {
+    let placed: Vec<Placed> = inputs.iter().map(|(t, l)| Placed::of(t, l)).collect();
+    let shared = &placed[input];
+    if (&shared.dims, &shared.format) != (&outputs[output].0, &outputs[output].1) {
+        return;
+    }
+    let results: Vec<Placed> = outputs.iter().map(|(d, f)| Placed::garbage(d, f)).collect();
+    let written: Vec<&Placed> =
+        (0..results.len()).map(|i| if i == output { shared } else { &results[i] }).collect();
+    run(kernel, &placed.iter().collect::<Vec<_>>(), constants, &written, pool)
+        .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+    verify(&written.iter().map(|p| p.read()).collect::<Vec<_>>());
 }
 
 /// Asserts `|found - wanted| <= tolerance` for every element.
