@@ -109,6 +109,14 @@ pub fn save<R: Serialize>(
     replace(partial.path(), folder)
 }
 
+/// Fails when `folder` could not be written as far as can be told beforehand: an artefact is saved
+/// after hours of search.
+pub(crate) fn require_room(folder: &Path, overwrite: bool) -> Result<(), Error> {
+    refuse_existing(folder, overwrite)?;
+    let partial = Temporary::new(sibling(folder, "partial"));
+    fs::create_dir(partial.path()).map_err(file_error("write", folder))
+}
+
 /// Fails when something is at `folder` that may not be replaced: anything without `overwrite`, and
 /// anything but an artefact with it.
 pub fn refuse_existing(folder: &Path, overwrite: bool) -> Result<(), Error> {

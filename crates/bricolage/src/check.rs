@@ -7,7 +7,7 @@
 //! trials do that.
 
 use bricolage_ir::{Graph, Role, ValueId};
-use bricolage_placement::{Form, Placed};
+use bricolage_placement::{Form, Placed, PlacedConversion};
 use bricolage_runtime::{Action, BufferId, Dims, Kernel, Place, Plan};
 use bricolage_tensor::{Format, Type};
 use std::{collections::HashMap, sync::Arc};
@@ -184,7 +184,16 @@ pub fn check(
                 }
             }
             Action::Run(run) if run.origin.is_empty() && !conversions.is_empty() => {
-                let c = conversions.remove(0);
+                // The one whose value lies where the step reads, in the format that it writes.
+                let made = |c: &&PlacedConversion| {
+                    let [from, to] = [&run.inputs[..], &run.outputs[..]].map(|ids| ids.first());
+                    let lies = from.and_then(|&id| location(plan, id)).is_some_and(
+                        |(space, start, end)| memory.holds(space, start, end, c.value, &c.from),
+                    );
+                    lies && to.is_some_and(|&id| plan.buffer(id).format == c.to)
+                };
+                let at = conversions.iter().position(made).unwrap_or(0);
+                let c = conversions.remove(at);
                 let (reads, writes) = ([(c.value, c.from.clone())], [(c.value, c.to.clone())]);
                 replay(plan, kernels, run, &reads, &writes, graph, &mut memory)
                     .map_err(|what| format!("step {index}: {what}"))?;

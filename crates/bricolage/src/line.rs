@@ -73,7 +73,7 @@ pub fn pool(threads: usize) -> Result<Arc<dyn Pool + Send + Sync>, Error> {
 /// verifies and saves.
 pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result<Outcome, Error> {
     let started = Instant::now();
-    artefact::refuse_existing(out, overwrite)?;
+    artefact::require_room(out, overwrite)?;
     let _claim = Claim::take(&cx.cache, out)?;
     let step = |phase| (cx.progress)(&Progress { phase, done: 0, total: 0, best_ns: None });
     step("import");
@@ -105,7 +105,8 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     let limit = cx.goal.time_limit.map_or(f64::INFINITY, |l| l.as_secs_f64());
     let ended = opened.database.note(&search)?.and_then(|text| text.parse::<f64>().ok());
     let exhausted = ended.is_some_and(|before| limit <= before);
-    let placed = placements(cx, graph, &observed, &opened.database, &machine, started, exhausted)?;
+    let known = (&opened.database, search.as_str());
+    let placed = placements(cx, graph, &observed, known, &machine, started, exhausted)?;
     let best = contest::run(&contest::Contest {
         cx,
         model: &model,
@@ -300,7 +301,7 @@ fn placements(
     cx: &Cx<'_>,
     graph: &Graph,
     observed: &Observed<'_>,
-    database: &Database,
+    (database, contents): (&Database, &str),
     machine: &Machine,
     started: Instant,
     exhausted: bool,
@@ -320,6 +321,7 @@ fn placements(
         graph,
         setting,
         database,
+        contents,
         bench: &bench,
         observed,
         last_level_cache: machine.last_level_cache(),
@@ -384,6 +386,7 @@ pub fn place_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Resu
         graph,
         setting: goal.setting(),
         database: &database,
+        contents: "",
         bench: &bench,
         observed: &observed,
         last_level_cache: machine.last_level_cache(),

@@ -41,6 +41,10 @@ fn network(seed: u64) -> Graph {
     let a = g.add1(same.clone(), &[x, w1, b1], origin("conv1")).unwrap();
     let a = g.add1(ops::Unary::Relu, &[a], origin("relu1")).unwrap();
     let b = g.add1(same, &[a, w2], origin("conv2")).unwrap();
+    let w3 = g.constant("w3", random(&[16, 16, 1, 1]));
+    let f = g.add1(ops::Conv::plain(2), &[a, w3], origin("conv3")).unwrap();
+    let f = g.add1(ops::Unary::Relu, &[f], origin("relu3")).unwrap();
+    let b = g.add1(ops::Binary::Add, &[f, b], origin("add3")).unwrap();
     let c = g.add1(ops::Binary::Add, &[b, a], origin("add")).unwrap();
     let c = g.add1(ops::Unary::Sigmoid, &[c], origin("sigmoid")).unwrap();
     let mean = ops::Reduce { kind: ops::ReduceKind::Mean, axes: vec![2, 3], keep_dims: false };
@@ -89,6 +93,16 @@ fn a_compiled_model_gives_the_right_answer() {
         let graph = network(seed);
         let (_, _, mut session) = compile_unmeasured(&registry(), graph.clone(), &goal()).unwrap();
         assert_right(&graph, &inputs(seed), &session.run(&inputs(seed)).unwrap());
+    }
+}
+
+#[test]
+fn outputs_may_come_in_any_order() {
+    for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let mut graph = network(5);
+        graph.outputs = order.iter().map(|&i| graph.outputs[i]).collect();
+        let (_, _, mut session) = compile_unmeasured(&registry(), graph.clone(), &goal()).unwrap();
+        assert_right(&graph, &inputs(5), &session.run(&inputs(5)).unwrap());
     }
 }
 
@@ -186,8 +200,12 @@ impl Drop for Folder {
 }
 
 fn optimise(folder: &Path, out: &Path) -> bricolage::report::Report {
+    optimise_graph(&network(5), folder, out)
+}
+
+fn optimise_graph(graph: &Graph, folder: &Path, out: &Path) -> bricolage::report::Report {
     let model = folder.join("model.onnx");
-    fs::write(&model, bricolage_onnx::export(&network(5)).unwrap()).unwrap();
+    fs::write(&model, bricolage_onnx::export(graph).unwrap()).unwrap();
     let (registry, cancel) = (registry(), Cancel::default());
     let cx = Cx {
         registry: &registry,
@@ -236,6 +254,20 @@ fn an_artefact_runs_and_the_second_search_measures_nothing() {
         fs::write(&path, whole).unwrap();
     }
     artefact::load(&out, &registry()).unwrap();
+}
+
+/// Where every kernel errs more than rounding allows, the reference takes the node.
+#[test]
+fn a_search_ends_though_kernels_are_refused() {
+    let folder = Folder::new("refused");
+    let mut g = Graph::new("steep");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[2, 20_000]));
+    let steep = g.constant("steep", Tensor::generate(DType::F32, &[], |_| 60.0));
+    let x = g.add1(ops::Binary::Mul, &[x, steep], origin("mul")).unwrap();
+    let y = g.add1(ops::Softmax { axis: 1, log: false }, &[x], origin("softmax")).unwrap();
+    g.outputs = vec![y];
+    let report = optimise_graph(&g, &folder.0, &folder.0.join("out.bricolage"));
+    assert!(report.contenders.iter().any(|c| c.chosen), "{:?}", report.contenders);
 }
 
 #[test]

@@ -130,10 +130,11 @@ fn graph(row: &Row) -> Graph {
 }
 
 fn main() {
+    let available = std::thread::available_parallelism().map_or(1, |n| n.get());
     let (threads, words): (Vec<_>, Vec<_>) = std::env::args()
         .skip(1)
         .filter(|a| !a.starts_with('-'))
-        .partition(|a| a.parse::<usize>().is_ok());
+        .partition(|a| a.parse().is_ok_and(|n: usize| n <= available));
     let threads: Vec<usize> = threads.iter().filter_map(|a| a.parse().ok()).collect();
     let chosen =
         |row: &Row| words.is_empty() || words.iter().any(|w| row.name.contains(w.as_str()));
@@ -164,6 +165,7 @@ fn line(row: &Row, threads: usize, command: &WorkerCommand, folder: &std::path::
         graph: &graph,
         setting,
         database: &Database::in_memory(&machine).unwrap(),
+        contents: "",
         bench: &bench,
         observed: &Observed::new(&graph, &data),
         // The constants are not rotated, for the peer's are not.

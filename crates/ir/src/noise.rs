@@ -5,9 +5,11 @@
 //! roundoff `u` errs by about `u sqrt(k / 2)` of its magnitude: the partial sums of terms of random
 //! sign grow with the square root of their number, and each addition rounds once (Higham and Mary,
 //! *A new approach to probabilistic rounding error analysis*, 2019). Whatever the rest of the graph
-//! does to these errors, it does to the injected ones.
+//! does to these errors, it does to the injected ones. Ops that work in several steps get the errors
+//! of the steps: a difference taken first disturbs the operand, a sum that divides the result disturbs
+//! the result.
 
-use crate::{EvalError, Graph, Inputs, NodeId, Role, ValueId};
+use crate::{EvalError, Graph, Inputs, NodeId, Op, Role, ValueId};
 use bricolage_tensor::{DType, Datum, Rng, Tensor, Type};
 use std::collections::{HashMap, HashSet};
 
@@ -46,9 +48,19 @@ pub fn evaluate_noisy_from(
     }
     for id in graph.order() {
         let node = graph.node(id);
-        let operands: Vec<Option<&Datum>> =
+        let mut operands: Vec<Option<&Datum>> =
             node.inputs.iter().map(|v| v.as_ref().and_then(|v| contents.get(v))).collect();
-        let untouched = node.inputs.iter().flatten().all(|v| !noisy.contains(v));
+        let mut untouched = node.inputs.iter().flatten().all(|v| !noisy.contains(v));
+        let disturbed: Datum;
+        if untouched
+            && takes_difference(&node.op)
+            && let Some(Some(Datum::Tensor(t))) = operands.first()
+            && t.dtype().is_float()
+        {
+            disturbed = with_noise(t, Sizes::ROUNDED, &mut rng).into();
+            operands[0] = Some(&disturbed);
+            untouched = false;
+        }
         let known = || node.outputs.iter().map(|&v| exact(v).map(Datum::from)).collect();
         let known: Option<Vec<Datum>> = if untouched { known() } else { None };
         let results = match known {
@@ -66,7 +78,8 @@ pub fn evaluate_noisy_from(
                     noisy.insert(v);
                     let elements = element_count(graph, v).max(1);
                     let terms = points.as_ref().map_or(1, |w| (w.points / elements).max(1));
-                    with_noise(&t, terms, extra(id), &mut rng).into()
+                    let own = divisor_terms(&node.op, &t).map_or(1.0, |n| (1.0 + n / 2.0).sqrt());
+                    with_noise(&t, Sizes { terms, share: extra(id), own }, &mut rng).into()
                 }
                 other => {
                     if !untouched {
@@ -101,26 +114,52 @@ fn element_count(graph: &Graph, value: ValueId) -> u64 {
     }
 }
 
-/// The tensor with the error of sums of `terms` terms, and of `share` of the largest magnitude.
-fn with_noise(tensor: &Tensor, terms: u64, share: f64, rng: &mut Rng) -> Tensor {
+/// Whether an op begins with a difference of its first operand and something of like size: its rounding
+/// is an error of the operand.
+fn takes_difference(op: &Op) -> bool {
+    matches!(op, Op::Softmax(_) | Op::LayerNorm(_) | Op::GroupNorm(_) | Op::BatchNorm(_))
+}
+
+/// Terms of the sum that divides each element of a result, and whose error is therefore a share of it.
+fn divisor_terms(op: &Op, result: &Tensor) -> Option<f64> {
+    match op {
+        Op::Softmax(s) if !s.log => result.dims().get(s.axis).map(|&n| n as f64),
+        _ => None,
+    }
+}
+
+/// How large errors are.
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// Terms of the sum that each element is.
+    terms: u64,
+    /// A share of the largest magnitude.
+    share: f64,
+    /// Unit roundoffs of the element itself.
+    own: f64,
+}
+
+impl Sizes {
+    /// Those of a rounded element.
+    const ROUNDED: Sizes = Sizes { terms: 1, share: 0.0, own: 1.0 };
+}
+
+/// The tensor with errors of these sizes.
+fn with_noise(tensor: &Tensor, sizes: Sizes, rng: &mut Rng) -> Tensor {
     let (dtype, dims) = (tensor.dtype(), tensor.dims());
     let roundoff = dtype.epsilon() / 2.0;
     if dtype == DType::F32 {
         let round = |v| v as f32;
-        return Tensor::of(
-            dims,
-            &noisy(&tensor.elements::<f32>(), roundoff, terms, share, round, rng),
-        );
+        return Tensor::of(dims, &noisy(&tensor.elements::<f32>(), roundoff, sizes, round, rng));
     }
-    let values = noisy(&tensor.to_f64(), roundoff, terms, share, |v| v, rng);
+    let values = noisy(&tensor.to_f64(), roundoff, sizes, |v| v, rng);
     Tensor::from_f64(dtype, dims, &values)
 }
 
 fn noisy<T: Copy + Into<f64>>(
     values: &[T],
     roundoff: f64,
-    terms: u64,
-    share: f64,
+    Sizes { terms, share, own }: Sizes,
     round: impl Fn(f64) -> T,
     rng: &mut Rng,
 ) -> Vec<T> {
@@ -131,7 +170,7 @@ fn noisy<T: Copy + Into<f64>>(
     let deep = if terms > 1 { roundoff * (terms as f64 / 2.0).sqrt() * rms } else { 0.0 };
     let wide = deep + share * largest / 4.0;
     // Two independent errors, of the sum and of the rounded result, have one variance together.
-    let spread = |v: f64| (wide * wide + roundoff * roundoff * v * v).sqrt();
+    let spread = |v: f64| (wide * wide + (own * roundoff * v).powi(2)).sqrt();
     let with_error = |&value: &T| {
         let v: f64 = value.into();
         if v.is_finite() { round(v + spread(v) * rng.normal()) } else { value }

@@ -1,8 +1,10 @@
 //! Evaluation against definitions written out as plain loops, and against published values.
 #![allow(clippy::unwrap_used)] // a panic is how a test fails, also in the functions that tests share
 
-use bricolage_ir::{Inputs, Op, Real, ops::*};
-use bricolage_tensor::{DType, Datum, Dim, Shape, Tensor};
+use bricolage_ir::{
+    Error, Graph, Inputs, Op, Real, Tolerance, evaluate, evaluate_noisy, ops::*, origin,
+};
+use bricolage_tensor::{DType, Datum, Dim, Shape, Tensor, TensorType};
 
 fn run(op: impl Into<Op>, inputs: &[&Tensor]) -> Vec<Tensor> {
     let data: Vec<Datum> = inputs.iter().map(|&t| t.clone().into()).collect();
@@ -350,4 +352,42 @@ fn halves_round_once_and_to_even() {
     assert_eq!((saturated.to_i64(), wrapped.to_i64()), (vec![255, 0], vec![44, 255]));
     let rows = Tensor::of(&[1, 3], &[f32::NEG_INFINITY, 1000.0, 1000.0]);
     assert_eq!(run(Softmax { axis: 1, log: false }, &[&rows])[0].to_f64(), [0.0, 0.5, 0.5]);
+}
+
+/// The specification clamps the start of a backward slice to the last and the first position.
+#[test]
+fn a_backward_slice_starts_inside() {
+    let x = Tensor::generate(DType::F32, &[2, 2], |i| i as f64);
+    let slice = |start: i64, end: i64| Slice {
+        axes: vec![0],
+        starts: vec![start.into()],
+        ends: vec![end.into()],
+        steps: vec![-1],
+    };
+    assert_eq!(run(slice(-3, -1000), &[&x])[0].to_f64(), [0.0, 1.0]);
+    assert_eq!(run(slice(9, -1000), &[&x])[0].to_f64(), [2.0, 3.0, 0.0, 1.0]);
+    assert_eq!(run(slice(0, 0), &[&x])[0].dims(), [0, 2]);
+}
+
+/// A softmax of large numbers in `f32`: the rounded difference from the largest is an error of the
+/// exponent, and the sum that divides errs with its length.
+#[test]
+fn a_plain_softmax_is_within_the_noise() {
+    let x = Tensor::generate(DType::F32, &[4, 4096], |i| 60.0 * ((i * 37 % 4099) as f64 / 4099.0));
+    let mut g = Graph::new("softmax");
+    let v = g.input("x", TensorType::fixed(DType::F32, &[4, 4096]));
+    let y = g.add1(Softmax { axis: 1, log: false }, &[v], origin("softmax")).unwrap();
+    g.outputs = vec![y];
+    let exact = evaluate(&g, &[x.clone().into()]).unwrap();
+    let noisy = evaluate_noisy(&g, &[x.clone().into()], &|_| 0.0, 1).unwrap();
+    let (exact, noisy) = (exact[0].as_tensor().unwrap(), noisy[0].as_tensor().unwrap());
+    let mut plain = Vec::new();
+    for row in x.elements::<f32>().chunks(4096) {
+        let most = row.iter().copied().fold(f32::MIN, f32::max);
+        let powers: Vec<f32> = row.iter().map(|v| (v - most).exp()).collect();
+        let sum: f32 = powers.iter().sum();
+        plain.extend(powers.iter().map(|p| p / sum));
+    }
+    let error = Error::between(exact, &Tensor::of(&[4, 4096], &plain));
+    assert!(error.share_of(&Tolerance::from_floor(exact, noisy)) <= 1.0, "{error}");
 }

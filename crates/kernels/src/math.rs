@@ -40,21 +40,22 @@ const ERF: [f32; 15] = [
 ];
 const GELU_CLAMP: f32 = 5.5;
 /// `(Phi(x) - 1/2) / x` in `2 (x / GELU_CLAMP)^2 - 1`, highest power first.
-const GELU: [f32; 14] = [
-    -0.000_923_546_4,
-    0.002_607_306_8,
-    -0.002_493_104_4,
-    0.002_440_053,
-    -0.006_310_865,
-    0.011_455_613,
-    -0.015_368_499,
-    0.020_017_855,
-    -0.025_941_97,
-    0.032_115_564,
-    -0.038_804_8,
-    0.047_735_49,
-    -0.064_171_97,
-    0.128_551_95,
+const GELU: [f32; 15] = [
+    5.380_677e-4,
+    -1.368_825_4e-3,
+    1.023_878_8e-3,
+    -1.229_412_6e-3,
+    4.236_333e-3,
+    -7.674_657_3e-3,
+    1.046_865_2e-2,
+    -1.467_137_3e-2,
+    2.028_797_2e-2,
+    -2.611_246_7e-2,
+    3.208_174e-2,
+    -3.878_726_8e-2,
+    4.773_699e-2,
+    -6.417_248e-2,
+    1.285_519_3e-1,
 ];
 /// Polynomial of the Cephes library's `logf`, highest power first.
 const LOG: [f32; 9] = [
@@ -206,7 +207,7 @@ pub(crate) unsafe fn gelu<S: Simd, const N: usize>(x: [S::V; N]) -> [S::V; N] {
     let c = each!(q => clamp::<S>(x[q], -GELU_CLAMP, GELU_CLAMP));
     let scale = S::splat(2.0 / (GELU_CLAMP * GELU_CLAMP));
     let u = each!(q => S::fma(S::mul(c[q], c[q]), scale, S::splat(-1.0)));
-    let p = horner::<S, N, 14>(&GELU, u);
+    let p = horner::<S, N, 15>(&GELU, u);
     // Below the clamp the distribution function is 0 next to 1/2, and what is left of it is noise.
     each!(q => {
         let phi = S::fma(c[q], p[q], S::splat(0.5));

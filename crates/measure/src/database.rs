@@ -80,7 +80,7 @@ impl Database {
                 let database = Database { connection, machine: machine.fingerprint() };
                 return Ok(Opened { database, set_aside: None });
             }
-            Err(_) if path.exists() => {
+            Err(error) if is_damage(&error) && path.exists() => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
                 let aside = folder.join(format!("costs.damaged-{now}.sqlite"));
                 fs::rename(&path, &aside).map_err(|e| fault(e.to_string()))?;
@@ -170,6 +170,18 @@ fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
     create(&connection)?;
     let sound: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if sound == "ok" { Ok(connection) } else { Err(rusqlite::Error::InvalidQuery) }
+}
+
+/// Whether the file itself is at fault, and not the disk or who may write there.
+fn is_damage(error: &rusqlite::Error) -> bool {
+    match error {
+        rusqlite::Error::SqliteFailure(fault, _) => {
+            use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+            matches!(fault.code, DatabaseCorrupt | NotADatabase)
+        }
+        rusqlite::Error::InvalidQuery => true,
+        _ => false,
+    }
 }
 
 fn create(connection: &Connection) -> Result<(), rusqlite::Error> {

@@ -80,7 +80,7 @@ fn is_taken(registry: &Registry, offers: &[Offer]) -> bool {
 pub fn gather(graph: &Graph, registry: &Registry, setting: &Setting) -> Result<Offers, PlaceError> {
     let order = graph.order();
     let mut offers = Offers { order: order.clone(), all: Vec::new(), declined: Vec::new() };
-    let mut texts: HashMap<Vec<NodeId>, Arc<str>> = HashMap::new();
+    let mut texts = Texts::default();
     for &node in &order {
         let before = offers.all.len();
         if let Some(view) = view(graph, node) {
@@ -93,26 +93,7 @@ pub fn gather(graph: &Graph, registry: &Registry, setting: &Setting) -> Result<O
             {
                 continue;
             }
-            let found = backend.propose(graph, node, setting);
-            offers
-                .declined
-                .extend(found.declined.into_iter().map(|d| (backend.name().to_owned(), d)));
-            for candidate in found.candidates {
-                if !setting.policy.admits(candidate.numerics) {
-                    continue;
-                }
-                let canonical = texts
-                    .entry(candidate.region.nodes.clone())
-                    .or_insert_with(|| Arc::from(graph.canonical(&candidate.region.nodes)))
-                    .clone();
-                let key = key(&canonical, &candidate, &**backend, setting);
-                offers.all.push(Offer {
-                    candidate,
-                    form: Form::Kernel(backend.clone()),
-                    canonical,
-                    key,
-                });
-            }
+            ask(graph, node, backend, setting, &mut texts, &mut offers);
         }
         if offers.all[before..].iter().all(|o| o.candidate.region.nodes.len() > 1) {
             let covered_later = offers.declined.iter().filter(|(_, d)| d.node == node);
@@ -120,12 +101,60 @@ pub fn gather(graph: &Graph, registry: &Registry, setting: &Setting) -> Result<O
                 covered_later.map(|(backend, d)| format!("{backend}: {}", d.why)).collect();
             return Err(PlaceError::Uncovered {
                 node: graph.node(node).origin.join(", "),
-                op: graph.node(node).op.kind().name().to_owned(),
+                op: match &graph.node(node).op {
+                    Op::Opaque(op) => op.to_string(),
+                    op => op.kind().name().to_owned(),
+                },
                 reasons,
             });
         }
     }
     Ok(offers)
+}
+
+/// Canonical texts of regions, by their nodes.
+type Texts = HashMap<Vec<NodeId>, Arc<str>>;
+
+/// Adds what a backend offers for regions that start at a node.
+fn ask(
+    graph: &Graph,
+    node: NodeId,
+    backend: &Arc<dyn Backend>,
+    setting: &Setting,
+    texts: &mut Texts,
+    offers: &mut Offers,
+) {
+    let found = backend.propose(graph, node, setting);
+    offers.declined.extend(found.declined.into_iter().map(|d| (backend.name().to_owned(), d)));
+    for candidate in found.candidates {
+        if !setting.policy.admits(candidate.numerics) {
+            continue;
+        }
+        let canonical = texts
+            .entry(candidate.region.nodes.clone())
+            .or_insert_with(|| Arc::from(graph.canonical(&candidate.region.nodes)))
+            .clone();
+        let key = key(&canonical, &candidate, &**backend, setting);
+        let form = Form::Kernel(backend.clone());
+        offers.all.push(Offer { candidate, form, canonical, key });
+    }
+}
+
+/// What the reference backend offers for `nodes`: for those whose other offers all proved wrong.
+pub(crate) fn last_resort(
+    graph: &Graph,
+    registry: &Registry,
+    setting: &Setting,
+    nodes: &[NodeId],
+) -> Vec<Offer> {
+    let mut offers = Offers { order: Vec::new(), all: Vec::new(), declined: Vec::new() };
+    let mut texts = Texts::default();
+    for backend in registry.iter().filter(|b| b.kind() == BackendKind::Reference) {
+        for &node in nodes {
+            ask(graph, node, backend, setting, &mut texts, &mut offers);
+        }
+    }
+    offers.all
 }
 
 /// The whole graph as one region of each backend that takes it.

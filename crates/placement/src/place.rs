@@ -2,7 +2,9 @@
 
 use crate::{
     Choice, Effort, Form, FormatId, Limits, Offer, Offers, Price, Pricing, Problem, ProblemError,
-    Tensor, TrialError, gather, offers::is_edge_format, price, sweep,
+    Tensor, TrialError, gather,
+    offers::{is_edge_format, last_resort},
+    price, sweep,
 };
 use bricolage_backend::{BackendKind, Declined, Region, Registry};
 use bricolage_ir::{EvalError, Graph, NodeId, Numerics, TypeError, ValueId};
@@ -180,8 +182,18 @@ pub fn place(
     registry: &Registry,
     conversions: &dyn ConversionPrices,
 ) -> Result<Placements, PlaceError> {
-    let offers = gather(p.graph, registry, &p.setting)?;
-    let (prices, effort) = price(p, &offers.all)?;
+    let mut offers = gather(p.graph, registry, &p.setting)?;
+    let (mut prices, mut effort) = price(p, &offers.all)?;
+    let short = without_help(&offers, &prices);
+    let rescue = last_resort(p.graph, registry, &p.setting, &short);
+    if !rescue.is_empty() {
+        let (more, extra) = price(p, &rescue)?;
+        offers.all.extend(rescue);
+        prices.extend(more);
+        effort.known += extra.known;
+        effort.measured += extra.measured;
+        effort.skipped += extra.skipped;
+    }
     // A conversion that is measured for one cover may change another.
     let all = loop {
         let mut news = false;
@@ -199,6 +211,17 @@ pub fn place(
     });
     let refused = refused.collect();
     Ok(Placements { all, refused, effort, offers: offers.all.len(), declined: offers.declined })
+}
+
+/// Nodes with offers for them alone of which every one is refused.
+fn without_help(offers: &Offers, prices: &[Price]) -> Vec<NodeId> {
+    let mut refused: HashMap<NodeId, bool> = HashMap::new();
+    for (offer, price) in offers.all.iter().zip(prices) {
+        if let [node] = offer.candidate.region.nodes[..] {
+            *refused.entry(node).or_insert(true) &= matches!(price, Price::Refused(_));
+        }
+    }
+    offers.order.iter().copied().filter(|n| refused.get(n) == Some(&true)).collect()
 }
 
 /// The cheapest cover of all, and that of each backend that covers the graph. Sets `news` when a

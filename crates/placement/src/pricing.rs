@@ -3,7 +3,9 @@
 use crate::{Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError, refine};
 use bricolage_backend::Setting;
 use bricolage_ir::{Error, Graph, NodeId, Op, Tolerance, ValueId, evaluate_noisy_from};
-use bricolage_measure::{Contestant, Database, Measurement, Protocol, Record, Verdict, race};
+use bricolage_measure::{
+    Contestant, Database, DatabaseError, Key, Measurement, Protocol, Record, Verdict, race,
+};
 use bricolage_runtime::{Cancel, Dims, Needs};
 use bricolage_tensor::{Datum, Tensor};
 use std::{
@@ -19,6 +21,8 @@ pub struct Pricing<'a> {
     pub setting: Setting,
     /// What is known from before.
     pub database: &'a Database,
+    /// Names the model and its inputs: a time holds for any contents, a refusal only for these.
+    pub contents: &'a str,
     /// Runs kernels.
     pub bench: &'a dyn Bench,
     /// Reference contents.
@@ -39,6 +43,27 @@ impl<'a> Pricing<'a> {
     /// Whether `deadline` has passed or a stop was asked for.
     pub(crate) fn is_over(&self, deadline: Option<Instant>) -> bool {
         deadline.is_some_and(|d| Instant::now() >= d) || self.cancel.is_cancelled()
+    }
+
+    /// What is known of a key: its time in any model, or its refusal in this one.
+    fn known(&self, key: &Key) -> Result<Option<Record>, DatabaseError> {
+        match self.database.get(key)? {
+            Some(record) => Ok(Some(record)),
+            None => self.database.get(&self.refusal(key)),
+        }
+    }
+
+    /// Keeps what was found of a key.
+    pub(crate) fn keep(&self, key: &Key, record: &Record) -> Result<(), DatabaseError> {
+        match record {
+            Record::Measured { .. } => self.database.put(key, record),
+            Record::Refused(_) => self.database.put(&self.refusal(key), record),
+        }
+    }
+
+    /// The key of a refusal.
+    fn refusal(&self, key: &Key) -> Key {
+        Key(format!("{}\ncontents {}", key.0, self.contents))
     }
 
     /// Compiles an offer and opens a trial of it on the reference inputs.
@@ -139,7 +164,7 @@ pub fn price(p: &Pricing<'_>, offers: &[Offer]) -> Result<(Vec<Price>, Effort), 
         if same.len() > 1 {
             continue;
         }
-        match p.database.get(&offer.key)? {
+        match p.known(&offer.key)? {
             Some(record) => {
                 effort.known += 1;
                 records[i] = Some(record);
@@ -177,7 +202,7 @@ pub fn price(p: &Pricing<'_>, offers: &[Offer]) -> Result<(Vec<Price>, Effort), 
                 continue;
             };
             news.insert(i);
-            p.database.put(&offers[i].key, &record)?;
+            p.keep(&offers[i].key, &record)?;
             records[i] = Some(record);
         }
     }

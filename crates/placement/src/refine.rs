@@ -61,7 +61,7 @@ pub(crate) fn refine(
                     }
                     Err(why) => {
                         let record = Record::Refused(why.0);
-                        p.database.put(&offers[i].key, &record)?;
+                        p.keep(&offers[i].key, &record)?;
                         records[i] = Some(record);
                     }
                 }
@@ -123,7 +123,7 @@ fn time_batch(
             (Verdict::Measured(_), _) => continue,
             (Verdict::Failed(why), _) => Record::Refused(why.0),
         };
-        p.database.put(&offers[i].key, &new)?;
+        p.keep(&offers[i].key, &new)?;
         records[i] = Some(new);
         timed.push(i);
     }

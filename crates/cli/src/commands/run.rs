@@ -26,6 +26,13 @@ pub(crate) fn run(a: &Run) -> Result<ExitCode, Error> {
         let why = format!("it belongs to `{}`, which is run", from.display());
         return Err(Error::File { action: "write", path: path.clone(), why });
     }
+    if let (Some(to), Some(from)) = (&a.output, &a.input)
+        && let (Ok(to_real), Ok(from_real)) = (to.canonicalize(), from.canonicalize())
+        && to_real == from_real
+    {
+        let why = "the inputs are read from it".to_owned();
+        return Err(Error::File { action: "write", path: to.clone(), why });
+    }
     let graph = target.graph(&a.setting)?;
     let tensors = setup::tensors(&graph, a.input.as_deref(), a.setting.seed)?;
     let outputs = outputs(&target, &graph, &a.setting, &tensors)?;

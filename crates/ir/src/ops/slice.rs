@@ -35,26 +35,28 @@ impl Slice {
             _ => (d.clone(), false),
         };
         let fixed = size.as_const().is_some();
-        // Positions allowed: 0..=size forwards, -1..=size-1 backwards.
+        // Ends allowed: 0..=size forwards, -1..=size-1 backwards.
         let low = if forward { zero.clone() } else { Dim::from(-1) };
         let high = if forward { size.clone() } else { size - &one };
-        let limit = |d: Dim, certain: bool| match (fixed, d.as_const()) {
+        let limit = |d: Dim, low: &Dim, certain: bool| match (fixed, d.as_const()) {
             (_, Some(c)) if c >= i64::from(i32::MAX) => high.clone(),
             (_, Some(c)) if c <= -i64::from(i32::MAX) => low.clone(),
-            (true, Some(_)) => d.larger(&low).smaller(&high),
+            (true, Some(_)) => d.larger(low).smaller(&high),
             (true, None) => d,
             (false, _) if certain => d,
             (false, Some(_)) => d.smaller(&high),
             (false, None) => d,
         };
-        let resolve = |d: &Dim, certain: bool| match d.as_const() {
+        let resolve = |d: &Dim, low: &Dim, certain: bool| match d.as_const() {
             Some(c) if c <= -i64::from(i32::MAX) => low.clone(),
             _ => {
                 let (d, relative) = from_end(d);
-                limit(d, certain || relative)
+                limit(d, low, certain || relative)
             }
         };
-        let (start, end) = (resolve(&self.starts[i], true), resolve(&self.ends[i], false));
+        // A start before the first position counts as the first, in both directions.
+        let start = resolve(&self.starts[i], &zero, true).smaller(&high);
+        let end = resolve(&self.ends[i], &low, false);
         let span = if forward { &end - &start } else { &start - &end };
         let count = span.ceil_div(&Dim::from(step.abs()));
         let count = if count.as_const().is_some() { count.larger(&zero) } else { count };

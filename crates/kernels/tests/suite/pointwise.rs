@@ -35,7 +35,7 @@ fn unaries() -> Vec<(Unary, f64, f64)> {
         (Unary::HardSwish, 4., 4e-7),
         (Unary::Softplus, 12., 1.2e-38),
         (Unary::Softsign, 2., 0.),
-        (Unary::Gelu, 3., 1.4e-6),
+        (Unary::Gelu, 3., 7e-7),
         (Unary::GeluTanh, 8., 2e-6),
         (Unary::Swish { alpha: 1.0 }, 8., 1e-36),
         (Unary::Swish { alpha: 1.7 }, 8., 2e-6),

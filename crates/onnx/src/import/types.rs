@@ -99,7 +99,9 @@ impl Symbols {
                     return Err(("dims of at least 0, or -1 for an unknown one", n.to_string()));
                 }
                 Some(DimValue::DimValue(n)) => Dim::from(*n),
-                Some(DimValue::DimParam(p)) if !p.is_empty() => match self.named.get(p) {
+                // Some exporters write a question mark for every size that they do not know.
+                Some(DimValue::DimParam(p)) if !p.is_empty() && p != "?" => match self.named.get(p)
+                {
                     Some(dim) => dim.clone(),
                     None => self.add(p),
                 },
