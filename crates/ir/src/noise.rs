@@ -7,9 +7,13 @@
 //! *A new approach to probabilistic rounding error analysis*, 2019). Whatever the rest of the graph
 //! does to these errors, it does to the injected ones. Ops that work in several steps get the errors
 //! of the steps: a difference taken first disturbs the operand, a sum that divides the result disturbs
-//! the result.
+//! the result. Ops that every implementation computes alike, such as a choice, a move or a conversion,
+//! add nothing: a 0 that they pass on stays 0, however large its factor.
 
-use crate::{EvalError, Graph, Inputs, NodeId, Op, Role, ValueId};
+use crate::{
+    EvalError, Graph, Inputs, NodeId, Op, Role, ValueId,
+    ops::{Binary, PoolKind, ReduceKind, Unary},
+};
 use bricolage_tensor::{DType, Datum, Rng, Tensor, Type};
 use std::collections::{HashMap, HashSet};
 
@@ -74,7 +78,7 @@ pub fn evaluate_noisy_from(
         let points = node.op.work(&graph.facts(&node.inputs), &graph.output_facts(id));
         for (&v, datum) in node.outputs.iter().zip(results) {
             let datum = match datum {
-                Datum::Tensor(t) if t.dtype().is_float() => {
+                Datum::Tensor(t) if t.dtype().is_float() && !is_exact(&node.op) => {
                     noisy.insert(v);
                     let elements = element_count(graph, v).max(1);
                     let terms = points.as_ref().map_or(1, |w| (w.points / elements).max(1));
@@ -111,6 +115,23 @@ fn element_count(graph: &Graph, value: ValueId) -> u64 {
     match &graph.fact(value).ty {
         Type::Tensor(t) => t.shape.element_count().unwrap_or(1),
         _ => 1,
+    }
+}
+
+/// Whether all implementations give the same bits: there is at most one rounding, of one operand.
+fn is_exact(op: &Op) -> bool {
+    use Unary::{Abs, Ceil, Floor, Neg, Relu, Round, Sign};
+    match op {
+        Op::Unary(f) => matches!(f, Abs | Neg | Sign | Ceil | Floor | Round | Relu),
+        Op::Binary(f) => matches!(f, Binary::Min | Binary::Max),
+        Op::Reduce(r) => matches!(r.kind, ReduceKind::Max | ReduceKind::Min),
+        Op::Pool(p) => matches!(p.kind, PoolKind::Max { .. }),
+        Op::Clip(_) | Op::Select(_) | Op::Cast(_) => true,
+        Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Tile(_) => true,
+        Op::Concat(_) | Op::Split(_) | Op::Slice(_) | Op::Pad(_) | Op::Trilu(_) => true,
+        Op::Gather(_) | Op::GatherElements(_) | Op::GatherNd(_) | Op::TopK(_) => true,
+        Op::OneHot(_) | Op::DepthToSpace(_) | Op::SpaceToDepth(_) => true,
+        _ => false,
     }
 }
 

@@ -391,3 +391,28 @@ fn a_plain_softmax_is_within_the_noise() {
     let error = Error::between(exact, &Tensor::of(&[4, 4096], &plain));
     assert!(error.share_of(&Tolerance::from_floor(exact, noisy)) <= 1.0, "{error}");
 }
+
+/// A mask as exporters write it: what the cast gives is 0 or 1 to the last bit, so that its huge factor
+/// moves nothing where it is 0.
+#[test]
+fn an_exact_mask_has_no_noise() {
+    let mut g = Graph::new("mask");
+    let scores = g.input("scores", TensorType::fixed(DType::F32, &[2, 4]));
+    let mask = g.input("mask", TensorType::fixed(DType::I64, &[4]));
+    let number = |g: &mut Graph, name: &str, v: f32| g.constant(name, Tensor::of(&[], &[v]));
+    let (one, low) = (number(&mut g, "one", 1.0), number(&mut g, "low", f32::MIN));
+    let mask = g.add1(Cast { to: DType::F32, saturate: true }, &[mask], origin("cast")).unwrap();
+    let hidden = g.add1(Binary::Sub, &[one, mask], origin("sub")).unwrap();
+    let shift = g.add1(Binary::Mul, &[hidden, low], origin("mul")).unwrap();
+    let y = g.add1(Binary::Add, &[scores, shift], origin("add")).unwrap();
+    let y = g.add1(Softmax { axis: 1, log: false }, &[y], origin("softmax")).unwrap();
+    g.outputs = vec![y];
+    let scores = Tensor::generate(DType::F32, &[2, 4], |i| i as f64 / 4.0);
+    let mask = Tensor::from_i64(DType::I64, &[4], &[1, 1, 0, 1]);
+    let data = [Datum::from(scores), Datum::from(mask)];
+    let exact = evaluate(&g, &data).unwrap();
+    let noisy = evaluate_noisy(&g, &data, &|_| 0.0, 1).unwrap();
+    let tolerance =
+        Tolerance::from_floor(exact[0].as_tensor().unwrap(), noisy[0].as_tensor().unwrap());
+    assert!(tolerance.max_abs < 1e-5, "{tolerance:?}");
+}

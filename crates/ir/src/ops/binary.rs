@@ -7,7 +7,7 @@ use super::{
     types::{Operands, broadcast, expect_dtype},
 };
 use crate::{AxisMap, Body, EvalError, Fact, Inputs, Scalar, TypeError};
-use bricolage_tensor::{DType, Datum, Dim};
+use bricolage_tensor::{DType, Datum, Dim, Ranges};
 use serde::{Deserialize, Serialize};
 
 /// Declares the functions and the list of all of them.
@@ -185,10 +185,12 @@ impl Binary {
                 Some(a.floor_div(b))
             }
             Equal if a == b => Some(Dim::from(1)),
-            Equal => {
-                let difference = (a - b).as_const()?;
-                Some(Dim::from(i64::from(difference == 0)))
-            }
+            // Sizes are not negative, which tells them from the -1 that stands for one to be found.
+            Equal => match (a - b).bounds(&Ranges::default()) {
+                (0, 0) => Some(Dim::from(1)),
+                (low, high) if low > 0 || high < 0 => Some(Dim::from(0)),
+                _ => None,
+            },
             _ => None,
         }
     }
