@@ -161,7 +161,7 @@ proptest! {
         let problem = random(seed, nodes, formats);
         let mut best = f64::INFINITY;
         brute_force(&problem, 0, &mut Vec::new(), &mut best);
-        match sweep(&problem, Limits::default()) {
+        match sweep(&problem, Limits::default(), &[]) {
             Ok(solution) => {
                 prop_assert!(solution.exact);
                 prop_assert!((solution.cover.cost - best).abs() < 1e-9, "{} against {best}", solution.cover.cost);
@@ -180,7 +180,7 @@ proptest! {
         let problem = random(seed, nodes, 2);
         let mut fewer = problem.clone();
         fewer.choices.pop();
-        if let (Ok(all), Ok(some)) = (sweep(&problem, Limits::default()), sweep(&fewer, Limits::default())) {
+        if let (Ok(all), Ok(some)) = (sweep(&problem, Limits::default(), &[]), sweep(&fewer, Limits::default(), &[])) {
             prop_assert!(all.cover.cost <= some.cover.cost + 1e-9);
         }
     }
@@ -196,7 +196,7 @@ fn a_long_chain_of_diamonds_stays_linear() {
             })
             .collect();
         let problem = with_choices(&mut Draw(7), &reads, 3);
-        sweep(&problem, Limits::default()).unwrap().states
+        sweep(&problem, Limits::default(), &[]).unwrap().states
     };
     let (short, long) = (states(25), states(100));
     assert!(long < 6 * short, "{short} states for 100 nodes, {long} for 400");
@@ -223,8 +223,8 @@ fn faults_are_named() {
         tensor(Some(1), &[], Some(0)),
     ];
     let mut problem = Problem { nodes: 2, tensors, choices: vec![choice(&[0])] };
-    assert_eq!(sweep(&problem, Limits::default()), Err(ProblemError::Uncoverable { node: 1 }));
+    assert_eq!(sweep(&problem, Limits::default(), &[]), Err(ProblemError::Uncoverable { node: 1 }));
     problem.choices.push(choice(&[0, 1]));
-    let error = sweep(&problem, Limits::default()).unwrap_err();
+    let error = sweep(&problem, Limits::default(), &[]).unwrap_err();
     assert_eq!(error.to_string(), "choice 1: a value inside it is read from outside");
 }
