@@ -326,7 +326,7 @@ fn placements(
         first_deadline: until(0.5),
         // The rest is for whole plans.
         deadline: until(0.7),
-        cover_deadline: until(0.75),
+        cover_deadline: until(0.85),
         cancel: cx.cancel,
         progress: &|phase, done, total| {
             (cx.progress)(&Progress { phase, done, total, best_ns: None })
@@ -390,7 +390,8 @@ pub fn place_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Resu
         last_level_cache: machine.last_level_cache(),
         first_deadline: past,
         deadline: past,
-        cover_deadline: None,
+        // Guesses are not worth a longer search.
+        cover_deadline: Instant::now().checked_add(Duration::from_secs(1)),
         cancel: &cancel,
         progress: &|_, _, _| {},
     };

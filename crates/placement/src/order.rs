@@ -77,7 +77,8 @@ impl Precedence {
             let mut best = 0;
             for i in 1..ready.len() {
                 let (a, b) = (key(ready[i]), key(ready[best]));
-                let earlier = if backward { ready[i] > ready[best] } else { ready[i] < ready[best] };
+                let earlier =
+                    if backward { ready[i] > ready[best] } else { ready[i] < ready[best] };
                 if a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).is_lt()
                     || (a.0 == b.0 && a.1 == b.1 && earlier)
                 {

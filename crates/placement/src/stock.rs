@@ -44,12 +44,7 @@ pub(crate) struct Stocks<'a> {
 
 impl<'a> Stocks<'a> {
     pub(crate) fn new(problem: &'a Problem) -> Stocks<'a> {
-        Stocks {
-            problem,
-            prices: HashMap::new(),
-            outlook_of: HashMap::new(),
-            outlooks: Vec::new(),
-        }
+        Stocks { problem, prices: HashMap::new(), outlook_of: HashMap::new(), outlooks: Vec::new() }
     }
 
     fn price(&mut self, tensor: u32, have: FormatId, needed: u16) -> f64 {

@@ -34,7 +34,7 @@ impl Default for Limits<'_> {
 }
 
 /// States kept after each node when time is over.
-const HASTY_STATES: usize = 32;
+const HASTY_STATES: usize = 500;
 
 /// States that each state is compared with to find one that dominates it.
 const RIVALS: usize = 96;
@@ -133,7 +133,8 @@ impl<'a> Ordered<'a> {
                 }
             }
             // A choice's price is shared out among its nodes as their prices alone are.
-            let weight = |n: u32| if alone[n as usize].is_finite() { alone[n as usize] } else { 1.0 };
+            let weight =
+                |n: u32| if alone[n as usize].is_finite() { alone[n as usize] } else { 1.0 };
             let whole: f64 = o.nodes[i].iter().map(|&n| weight(n)).sum();
             for &n in &o.nodes[i] {
                 let at = n as usize;
