@@ -328,6 +328,7 @@ fn placements(
         first_deadline: until(0.5),
         // The rest is for whole plans.
         deadline: until(0.7),
+        cover_deadline: until(0.85),
         cancel: cx.cancel,
         progress: &|phase, done, total| {
             (cx.progress)(&Progress { phase, done, total, best_ns: None })
@@ -392,6 +393,8 @@ pub fn place_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Resu
         last_level_cache: machine.last_level_cache(),
         first_deadline: past,
         deadline: past,
+        // Guesses are not worth a longer search.
+        cover_deadline: Instant::now().checked_add(Duration::from_secs(1)),
         cancel: &cancel,
         progress: &|_, _, _| {},
     };

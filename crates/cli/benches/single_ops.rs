@@ -172,6 +172,7 @@ fn line(row: &Row, threads: usize, command: &WorkerCommand, folder: &std::path::
         last_level_cache: 0,
         first_deadline: None,
         deadline: None,
+        cover_deadline: None,
         cancel: &Cancel::default(),
         progress: &|_, _, _| {},
     };

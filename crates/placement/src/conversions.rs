@@ -111,6 +111,9 @@ impl ConversionPrices for MeasuredConversions<'_> {
         let Some(backend) = Self::converter(self.registry, dims, from, to) else {
             return Ok(Price::Refused("no backend converts between these formats".to_owned()));
         };
+        if self.pricing.is_over(self.pricing.cover_deadline) {
+            return Ok(Price::Unmeasured);
+        }
         let record = self.trial(&backend, dims, from, to);
         if self.pricing.cancel.is_cancelled() && matches!(record, Record::Refused(_)) {
             return Ok(Price::Unmeasured);

@@ -7,10 +7,12 @@
 mod conversions;
 mod observed;
 mod offers;
+mod order;
 mod place;
 mod pricing;
 mod problem;
 mod refine;
+mod stock;
 mod sweep;
 mod trial;
 

@@ -197,8 +197,8 @@ pub fn place(
     // A conversion that is measured for one cover may change another.
     let all = loop {
         let mut news = false;
-        let all = covers(p.graph, registry, &offers, &prices, conversions, &mut news)?;
-        if !news || p.cancel.is_cancelled() {
+        let all = covers(p, registry, &offers, &prices, conversions, &mut news)?;
+        if !news || p.is_over(p.cover_deadline) {
             break all;
         }
     };
@@ -227,28 +227,40 @@ fn without_help(offers: &Offers, prices: &[Price]) -> Vec<NodeId> {
 /// The cheapest cover of all, and that of each backend that covers the graph. Sets `news` when a
 /// conversion was measured for one of them.
 fn covers(
-    graph: &Graph,
+    p: &Pricing<'_>,
     registry: &Registry,
     offers: &Offers,
     prices: &[Price],
     conversions: &dyn ConversionPrices,
     news: &mut bool,
 ) -> Result<Vec<Placed>, PlaceError> {
-    let everything = |_: &Offer| true;
-    let mut all = vec![cover(graph, offers, prices, conversions, &everything, "mixed", news)?];
+    let mut single = Vec::new();
+    let mut incumbents = Vec::new();
+    // The name of a backend to which every offer belongs.
+    let mut only = None;
     for backend in registry.iter().filter(|b| b.kind() != BackendKind::Reference) {
         let name = backend.name();
         let alone = |offer: &Offer| match &offer.form {
             Form::Kernel(b) => b.name() == name || b.kind() == BackendKind::Reference,
             Form::View => true,
         };
+        if offers.all.iter().all(alone) {
+            only = Some(name);
+            continue;
+        }
         let title = format!("{name} alone");
         // A backend that does not cover the graph is no incumbent.
-        if let Ok(placed) = cover(graph, offers, prices, conversions, &alone, &title, news) {
-            all.push(placed);
+        if let Ok((placed, chosen)) =
+            cover(p, offers, prices, conversions, &alone, &[], &title, news)
+        {
+            single.push(placed);
+            incumbents.push(chosen);
         }
     }
-    Ok(all)
+    let every = |_: &Offer| true;
+    let (mixed, _) = cover(p, offers, prices, conversions, &every, &incumbents, "mixed", news)?;
+    let same = only.map(|name| Placed { name: format!("{name} alone"), ..mixed.clone() });
+    Ok([mixed].into_iter().chain(same).chain(single).collect())
 }
 
 /// What an offer counts for in the sum, in nanoseconds. An offer that was not measured counts its
@@ -262,17 +274,20 @@ fn counted(offer: &Offer, price: &Price) -> Option<f64> {
     }
 }
 
-/// The cheapest cover by offers that `allowed` admits, with every conversion in it measured.
+/// The cheapest cover by offers that `allowed` admits, with every conversion in it measured, and the
+/// indices of its offers; no worse than `incumbents`, given by the indices of their offers.
+#[expect(clippy::too_many_arguments, reason = "one caller, and no two of them belong together")]
 fn cover(
-    graph: &Graph,
+    p: &Pricing<'_>,
     offers: &Offers,
     prices: &[Price],
     conversions: &dyn ConversionPrices,
     allowed: &dyn Fn(&Offer) -> bool,
+    incumbents: &[Vec<usize>],
     name: &str,
     news: &mut bool,
-) -> Result<Placed, PlaceError> {
-    let mut table = Table::new(graph, offers);
+) -> Result<(Placed, Vec<usize>), PlaceError> {
+    let mut table = Table::new(p.graph, offers);
     let mut picked = Vec::new();
     for (i, (offer, price)) in offers.all.iter().zip(prices).enumerate() {
         if let (true, Some(cost)) = (allowed(offer), counted(offer, price))
@@ -286,9 +301,14 @@ fn cover(
     for (i, offer) in offers.all.iter().enumerate() {
         by_nodes.entry(&offer.candidate.region.nodes).or_default().push(i);
     }
+    let number = |offer: &usize| picked.binary_search(offer).ok();
+    let known = incumbents.iter().filter_map(|all| all.iter().map(number).collect());
+    let known: Vec<Vec<usize>> = known.collect();
+    let is_over = || p.is_over(p.cover_deadline);
+    let limits = Limits { is_over: &is_over, ..Limits::default() };
     loop {
         table.price_conversions(conversions, &measured)?;
-        let solution = sweep(&table.problem, Limits::default())?;
+        let solution = sweep(&table.problem, limits, &known)?;
         let mut anew = false;
         for c in &solution.cover.conversions {
             let at = (c.tensor, c.from, c.to);
@@ -324,14 +344,15 @@ fn cover(
                 price: measured[&(c.tensor, c.from, c.to)].clone(),
             }
         });
-        return Ok(Placed {
+        let placed = Placed {
             name: name.to_owned(),
             regions,
             conversions: placed_conversions.collect(),
             predicted_ns: solution.cover.cost,
             exact: solution.exact,
             states: solution.states,
-        });
+        };
+        return Ok((placed, solution.cover.choices.iter().map(|&c| picked[c]).collect()));
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Pricing<'a> {
     pub first_deadline: Option<Instant>,
     /// When to stop measuring.
     pub deadline: Option<Instant>,
+    /// When to stop looking for the cheapest cover: from then on few states are followed.
+    pub cover_deadline: Option<Instant>,
     /// Asks to stop measuring.
     pub cancel: &'a Cancel,
     /// Told before each group of measurements: what is done, groups done, groups in all.

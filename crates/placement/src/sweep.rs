@@ -4,22 +4,40 @@
 //! still needed the format in which it was made and the formats it was converted to. Because a
 //! choice has one exit, every cover is one path through the states, and states that no remaining
 //! choice can complete are dropped at once: on series-parallel graphs their number stays linear.
+//!
+//! Three reductions keep the optimum: the nodes are passed in an order with few values alive; formats
+//! that are worth the same to all remaining readers are one; and a state is dropped when another one
+//! with the same open nodes is cheaper by more than its formats can be behind, whatever is read later.
+//! Beyond a limit only the states of least price plus lower bound stay: the result says so.
 
-use crate::{Conversion, Cover, FormatId, Problem, ProblemError};
+use crate::{
+    Conversion, Cover, FormatId, Problem, ProblemError,
+    order::order,
+    stock::{Stock, Stocks},
+};
 use std::collections::{BTreeMap, HashMap};
 
 /// When the sweep gives up exactness.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// States kept after each node; beyond that only the cheapest stay and the result is not exact.
+#[derive(Clone, Copy)]
+pub struct Limits<'a> {
+    /// States kept after each node; beyond that only the most promising stay and the result is not
+    /// exact.
     pub states: usize,
+    /// Asked after each node; when it says yes, the sweep goes on with few states.
+    pub is_over: &'a dyn Fn() -> bool,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { states: 50_000 }
+impl Default for Limits<'_> {
+    fn default() -> Self {
+        Limits { states: 20_000, is_over: &|| false }
     }
 }
+
+/// States kept after each node when time is over.
+const HASTY_STATES: usize = 500;
+
+/// States that each state is compared with to find one that dominates it.
+const RIVALS: usize = 96;
 
 /// A cover and how it was found.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,227 +50,450 @@ pub struct Solution {
     pub states: usize,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct State {
-    /// Nodes left for a later exit, rising.
-    deferred: Vec<u32>,
-    /// Values that are still needed: tensor, format it was made in, formats it is converted to.
-    live: Vec<(u32, FormatId, u16)>,
-}
-
 struct Step {
-    cost: f64,
     parent: u32,
     choice: Option<u32>,
+}
+
+/// A state without what it shares with its group: the stocks of the live tensors, one each.
+struct State {
+    stocks: Box<[Stock]>,
+    cost: f64,
+    path: u32,
+}
+
+/// States that have the same nodes open, and therefore the same tensors alive.
+struct Group {
+    /// Nodes left for a later exit, rising.
+    deferred: Vec<u32>,
+    /// Tensors that are still needed, rising.
+    tensors: Vec<u32>,
+    states: Vec<State>,
+}
+
+/// A group that is being filled: the cheapest way to each state.
+struct Growing {
+    tensors: Vec<u32>,
+    outlooks: Vec<usize>,
+    states: HashMap<Box<[Stock]>, (f64, Step)>,
+}
+
+/// The problem with its nodes numbered in the order of the sweep.
+struct Ordered<'a> {
+    problem: &'a Problem,
+    by_exit: Vec<Vec<u32>>,
+    holding: Vec<Vec<u32>>,
+    /// Nodes of each choice, rising.
+    nodes: Vec<Vec<u32>>,
+    /// Readers of each tensor.
+    consumers: Vec<Vec<u32>>,
+    /// Of each tensor: exits of the choices that read it, with the set of formats read.
+    reads: Vec<Vec<(u32, u16)>>,
+    /// The last exit of a choice that holds the node.
+    last: Vec<u32>,
+    /// A lower bound on what covering the node adds to the price of a cover.
+    share: Vec<f64>,
+}
+
+impl<'a> Ordered<'a> {
+    fn new(problem: &'a Problem) -> Ordered<'a> {
+        let mut position = vec![0u32; problem.nodes];
+        for (i, n) in order(problem).into_iter().enumerate() {
+            position[n] = i as u32;
+        }
+        let place = |nodes: &[usize]| {
+            let mut placed: Vec<u32> =
+                nodes.iter().filter_map(|&n| position.get(n).copied()).collect();
+            placed.sort_unstable();
+            placed
+        };
+        let mut o = Ordered {
+            problem,
+            by_exit: vec![Vec::new(); problem.nodes],
+            holding: vec![Vec::new(); problem.nodes],
+            nodes: problem.choices.iter().map(|c| place(&c.nodes)).collect(),
+            consumers: problem.tensors.iter().map(|t| place(&t.consumers)).collect(),
+            reads: vec![Vec::new(); problem.tensors.len()],
+            last: vec![0; problem.nodes],
+            share: vec![f64::INFINITY; problem.nodes],
+        };
+        let mut alone = vec![f64::INFINITY; problem.nodes];
+        for (c, nodes) in problem.choices.iter().zip(&o.nodes) {
+            if let [n] = nodes[..] {
+                alone[n as usize] = alone[n as usize].min(c.cost);
+            }
+        }
+        for (i, c) in problem.choices.iter().enumerate() {
+            let exit = position[c.exit()];
+            o.by_exit[exit as usize].push(i as u32);
+            for &(t, f) in &c.reads {
+                match o.reads[t].last_mut() {
+                    Some(read) if read.0 == exit => read.1 |= 1 << f,
+                    _ => o.reads[t].push((exit, 1 << f)),
+                }
+            }
+            // A choice's price is shared out among its nodes as their prices alone are.
+            let weight =
+                |n: u32| if alone[n as usize].is_finite() { alone[n as usize] } else { 1.0 };
+            let whole: f64 = o.nodes[i].iter().map(|&n| weight(n)).sum();
+            for &n in &o.nodes[i] {
+                let at = n as usize;
+                o.holding[at].push(i as u32);
+                o.last[at] = o.last[at].max(exit);
+                let part = if whole > 0.0 { c.cost * weight(n) / whole } else { 0.0 };
+                o.share[at] = o.share[at].min(part);
+            }
+        }
+        o
+    }
+
+    /// Whether a node from `next` on, or a deferred node, still reads the tensor.
+    fn is_read(&self, tensor: u32, next: u32, deferred: &[u32]) -> bool {
+        let mut consumers = self.consumers[tensor as usize].iter();
+        consumers.any(|n| *n >= next || deferred.binary_search(n).is_ok())
+    }
+
+    /// Whether each deferred node lies in a choice whose exit is still to come and whose passed nodes
+    /// are all deferred.
+    fn is_completable(&self, deferred: &[u32], next: u32) -> bool {
+        deferred.iter().all(|&n| {
+            self.holding[n as usize].iter().any(|&c| {
+                let nodes = &self.nodes[c as usize];
+                let mut passed = nodes.iter().take_while(|&&m| m < next);
+                nodes.last().is_some_and(|&exit| exit >= next)
+                    && passed.all(|m| deferred.binary_search(m).is_ok())
+            })
+        })
+    }
+
+    /// What choices with an exit from `next` on may want of a tensor.
+    fn outlook(&self, stocks: &mut Stocks<'_>, tensor: u32, next: u32) -> usize {
+        let t = tensor as usize;
+        let to_come = self.reads[t].iter().filter(|r| r.0 >= next);
+        let formats = to_come.fold(0, |all, r| all | r.1);
+        let open = self.consumers[t].iter().filter(|&&n| self.last[n as usize] >= next);
+        stocks.outlook(tensor, formats, open.count() as u32)
+    }
+
+    /// The group with these nodes open before `next`; none when it cannot be completed.
+    fn open<'g>(
+        &self,
+        groups: &'g mut BTreeMap<Vec<u32>, Option<Growing>>,
+        stocks: &mut Stocks<'_>,
+        deferred: &[u32],
+        candidates: impl Iterator<Item = u32>,
+        next: u32,
+    ) -> Option<&'g mut Growing> {
+        if !groups.contains_key(deferred) {
+            let group = self.is_completable(deferred, next).then(|| {
+                let mut tensors: Vec<u32> =
+                    candidates.filter(|&t| self.is_read(t, next, deferred)).collect();
+                tensors.sort_unstable();
+                let outlooks = tensors.iter().map(|&t| self.outlook(stocks, t, next)).collect();
+                Growing { tensors, outlooks, states: HashMap::new() }
+            });
+            groups.insert(deferred.to_vec(), group);
+        }
+        groups.get_mut(deferred)?.as_mut()
+    }
+}
+
+impl Growing {
+    fn offer(&mut self, stocks: &mut Stocks<'_>, row: &mut [Stock], cost: f64, step: Step) {
+        for ((stock, &t), &outlook) in row.iter_mut().zip(&self.tensors).zip(&self.outlooks) {
+            let class = stocks.class(outlook, t, *stock);
+            *stock = stocks.stock(outlook, class);
+        }
+        match self.states.get_mut(&*row) {
+            Some(known) if known.0 <= cost => {}
+            Some(known) => *known = (cost, step),
+            None => {
+                self.states.insert(row.into(), (cost, step));
+            }
+        }
+    }
 }
 
 /// Finds the cover of least price.
 ///
 /// The price of a cover is the sum of its choices' prices and, for each tensor, of the cheapest
-/// conversions from the format it was made in to all formats it is read in. Deterministic.
-pub fn sweep(problem: &Problem, limits: Limits) -> Result<Solution, ProblemError> {
+/// conversions from the format it was made in to all formats it is read in. `incumbents` are choices
+/// of covers that are known: the result is never worse than one of them. Deterministic as long as
+/// time is not over.
+pub fn sweep(
+    problem: &Problem,
+    limits: Limits<'_>,
+    incumbents: &[Vec<usize>],
+) -> Result<Solution, ProblemError> {
     problem.check()?;
-    let mut by_exit: Vec<Vec<u32>> = vec![Vec::new(); problem.nodes];
-    let mut holding: Vec<Vec<u32>> = vec![Vec::new(); problem.nodes];
-    for (i, c) in problem.choices.iter().enumerate() {
-        by_exit[c.exit()].push(i as u32);
-        for &n in &c.nodes {
-            holding[n].push(i as u32);
+    let ordered = Ordered::new(problem);
+    let mut stocks = Stocks::new(problem);
+    let (mut patience, mut visited) = (1, 0);
+    let known = incumbents.iter().map(|choices| cover_of(problem, choices.clone()));
+    let known = known.min_by(|a, b| a.cost.total_cmp(&b.cost)).filter(|c| c.cost.is_finite());
+    loop {
+        let (found, cut) = pass(&ordered, &mut stocks, limits, patience, &mut visited);
+        match (found, known.clone()) {
+            (Ok(cover), Some(known)) if cut && known.cost < cover.cost => {
+                return Ok(Solution { cover: known, exact: false, states: visited });
+            }
+            (Ok(cover), _) => return Ok(Solution { cover, exact: !cut, states: visited }),
+            (Err(_), Some(cover)) if cut => {
+                return Ok(Solution { cover, exact: false, states: visited });
+            }
+            // The states that were cut may have been the only ones that lead to a cover.
+            (Err(_), None) if cut => patience *= 4,
+            (Err(error), _) => return Err(error),
         }
     }
-    let mut prices = ConversionPrices::default();
-    let start = State {
+}
+
+/// One sweep with `patience` times the states that the limits allow, and whether states were cut.
+fn pass(
+    o: &Ordered<'_>,
+    stocks: &mut Stocks<'_>,
+    limits: Limits<'_>,
+    patience: usize,
+    visited: &mut usize,
+) -> (Result<Cover, ProblemError>, bool) {
+    let problem = o.problem;
+    let limit = limits.states.max(1) * patience;
+    let arriving = (0..problem.tensors.len() as u32).filter_map(|t| {
+        let arrives = problem.tensors[t as usize].arrives?;
+        Some((t, Stock { have: arrives, made: 0 }))
+    });
+    let (alive, settled): (Vec<_>, Vec<_>) = arriving.partition(|&(t, _)| o.is_read(t, 0, &[]));
+    let mut start = 0.0;
+    for (t, stock) in settled {
+        if let Some(wanted) = problem.tensors[t as usize].wanted {
+            start += stocks.more(t, stock, 1 << wanted);
+        }
+    }
+    let mut paths = vec![Step { parent: u32::MAX, choice: None }];
+    let mut level = vec![Group {
         deferred: Vec::new(),
-        live: (0..problem.tensors.len())
-            .filter_map(|t| problem.tensors[t].arrives.map(|f| (t as u32, f, 0)))
-            .filter(|&(t, ..)| {
-                problem.tensors[t as usize].wanted.is_some() || is_read(problem, t, 0, &[])
-            })
-            .collect(),
-    };
-    // Paths: every kept state of every level, with the choice that led to it.
-    let mut paths: Vec<Step> = vec![Step { cost: 0.0, parent: u32::MAX, choice: None }];
-    let mut level: BTreeMap<State, u32> = BTreeMap::from([(start, 0)]);
-    let (mut exact, mut visited) = (true, 1);
-    for (node, exits) in by_exit.iter().enumerate() {
-        let mut next: HashMap<State, Step> = HashMap::new();
-        for (state, &path) in &level {
-            let cost = paths[path as usize].cost;
-            let mut offer = |state: State, cost: f64, choice: Option<u32>| {
-                let step = Step { cost, parent: path, choice };
-                match next.entry(state) {
-                    std::collections::hash_map::Entry::Occupied(mut e) => {
-                        if cost < e.get().cost {
-                            e.insert(step);
-                        }
-                    }
-                    std::collections::hash_map::Entry::Vacant(e) => {
-                        e.insert(step);
-                    }
-                }
-            };
-            // Leave the node for a later exit.
-            let mut waiting = state.clone();
-            waiting.deferred.push(node as u32);
-            if is_completable(problem, &holding, &waiting.deferred, node + 1) {
-                offer(waiting, cost, None);
-            }
-            // Or make it the exit of a choice.
-            for &index in exits {
-                if let Some((after, extra)) =
-                    apply(problem, &holding, state, index, node, &mut prices)
-                {
-                    offer(after, cost + extra, Some(index));
-                }
+        tensors: alive.iter().map(|a| a.0).collect(),
+        states: vec![State { stocks: alive.iter().map(|a| a.1).collect(), cost: start, path: 0 }],
+    }];
+    let (mut cut, mut hasty) = (false, false);
+    for node in 0..problem.nodes {
+        let next = node as u32 + 1;
+        let mut growing: BTreeMap<Vec<u32>, Option<Growing>> = BTreeMap::new();
+        for group in &level {
+            leave(o, stocks, group, node as u32, &mut growing);
+            for &index in &o.by_exit[node] {
+                exit(o, stocks, group, index, next, &mut growing);
             }
         }
-        if next.is_empty() {
-            return Err(ProblemError::Uncoverable { node });
-        }
-        let mut kept: Vec<(State, Step)> = next.into_iter().collect();
-        kept.sort_by(|a, b| a.1.cost.total_cmp(&b.1.cost).then_with(|| a.0.cmp(&b.0)));
-        if kept.len() > limits.states {
-            kept.truncate(limits.states);
-            exact = false;
-        }
-        visited += kept.len();
-        level = BTreeMap::new();
-        for (state, step) in kept {
-            level.insert(state, paths.len() as u32);
-            paths.push(step);
+        hasty = hasty || (limits.is_over)();
+        let most = if hasty { limit.min(HASTY_STATES * patience) } else { limit };
+        let (kept, dropped) = keep(o, stocks, growing, most, &mut paths);
+        cut |= dropped;
+        level = kept;
+        *visited += level.iter().map(|g| g.states.len()).sum::<usize>();
+        if level.is_empty() {
+            let at = problem.choices.iter().zip(&o.nodes);
+            let here = at.filter(|(_, nodes)| nodes.last() == Some(&(node as u32)));
+            let named = here.map(|(c, _)| c.exit()).next().unwrap_or(node);
+            return (Err(ProblemError::Uncoverable { node: named }), cut);
         }
     }
-    // What is still live is an output; its conversion to the wanted format is priced last.
-    let mut best: Option<(f64, u32, &State)> = None;
-    for (state, &path) in &level {
-        let mut cost = paths[path as usize].cost;
-        for &(t, have, made) in &state.live {
-            if let Some(wanted) = problem.tensors[t as usize].wanted {
-                cost += prices.more(problem, t, have, made, wanted);
-            }
-        }
-        if cost.is_finite()
-            && state.deferred.is_empty()
-            && best.is_none_or(|(least, ..)| cost < least)
-        {
-            best = Some((cost, path, state));
-        }
-    }
-    let Some((cost, mut path, _)) = best else {
-        return Err(ProblemError::Uncoverable { node: problem.nodes.saturating_sub(1) });
+    let complete = level.iter().filter(|g| g.deferred.is_empty()).flat_map(|g| &g.states);
+    let Some(best) = complete.min_by(|a, b| a.cost.total_cmp(&b.cost)) else {
+        return (Err(ProblemError::Uncoverable { node: problem.nodes.saturating_sub(1) }), cut);
     };
+    let mut path = best.path;
     let mut choices = Vec::new();
     while path != u32::MAX {
         let step = &paths[path as usize];
         choices.extend(step.choice.map(|c| c as usize));
         path = step.parent;
     }
-    choices.reverse();
-    let conversions = conversions_of(problem, &choices);
-    Ok(Solution { cover: Cover { choices, conversions, cost }, exact, states: visited })
+    (Ok(cover_of(problem, choices)), cut)
 }
 
-/// The state after `index` has computed its nodes, and what that costs; `None` when it does not fit.
-fn apply(
-    problem: &Problem,
-    holding: &[Vec<u32>],
-    state: &State,
+/// Leaves a node for a later exit.
+fn leave(
+    o: &Ordered<'_>,
+    stocks: &mut Stocks<'_>,
+    group: &Group,
+    node: u32,
+    growing: &mut BTreeMap<Vec<u32>, Option<Growing>>,
+) {
+    let mut deferred = group.deferred.clone();
+    deferred.push(node);
+    let alive = group.tensors.iter().copied();
+    let Some(target) = o.open(growing, stocks, &deferred, alive, node + 1) else { return };
+    let mut row = Vec::new();
+    for state in &group.states {
+        row.clear();
+        row.extend_from_slice(&state.stocks);
+        let step = Step { parent: state.path, choice: None };
+        target.offer(stocks, &mut row, state.cost, step);
+    }
+}
+
+/// Lets a choice compute its nodes; its exit is the node before `next`.
+fn exit(
+    o: &Ordered<'_>,
+    stocks: &mut Stocks<'_>,
+    group: &Group,
     index: u32,
-    node: usize,
-    prices: &mut ConversionPrices,
-) -> Option<(State, f64)> {
-    let choice = &problem.choices[index as usize];
-    let inner = &choice.nodes[..choice.nodes.len() - 1];
-    if !inner.iter().all(|&n| state.deferred.binary_search(&(n as u32)).is_ok()) {
-        return None;
+    next: u32,
+    growing: &mut BTreeMap<Vec<u32>, Option<Growing>>,
+) {
+    let choice = &o.problem.choices[index as usize];
+    let nodes = &o.nodes[index as usize];
+    let inner = &nodes[..nodes.len() - 1];
+    if !inner.iter().all(|n| group.deferred.binary_search(n).is_ok()) || !choice.cost.is_finite() {
+        return;
     }
-    let deferred: Vec<u32> = state
-        .deferred
+    let reads: Option<Vec<(usize, FormatId)>> = choice
+        .reads
         .iter()
-        .copied()
-        .filter(|&n| inner.binary_search(&(n as usize)).is_err())
+        .map(|&(t, f)| Some((group.tensors.binary_search(&(t as u32)).ok()?, f)))
         .collect();
-    let mut cost = choice.cost;
-    let mut live = state.live.clone();
-    for &(tensor, format) in &choice.reads {
-        let entry = live.iter_mut().find(|(t, ..)| *t as usize == tensor)?;
-        cost += prices.more(problem, entry.0, entry.1, entry.2, format);
-        if entry.1 != format {
-            entry.2 |= 1 << format;
-        }
-    }
-    if !cost.is_finite() || !is_completable(problem, holding, &deferred, node + 1) {
-        return None;
-    }
-    live.extend(choice.writes.iter().map(|&(t, f)| (t as u32, f, 0)));
-    // An output that no node reads any more is settled, so that many of them do not pile up.
-    live.retain(|&(t, have, made)| {
-        let read = is_read(problem, t, node + 1, &deferred);
-        if let (false, Some(wanted)) = (read, problem.tensors[t as usize].wanted) {
-            cost += prices.more(problem, t, have, made, wanted);
-        }
-        read
+    let Some(reads) = reads else { return };
+    let mut deferred = group.deferred.clone();
+    deferred.retain(|n| inner.binary_search(n).is_err());
+    // What was alive, then what is new.
+    let mut before = group.tensors.clone();
+    before.extend(choice.writes.iter().map(|w| w.0 as u32));
+    let alive = before.iter().copied();
+    let Some(target) = o.open(growing, stocks, &deferred, alive, next) else { return };
+    // Where each live tensor comes from. An output that no node reads any more is settled, so that
+    // many of them do not pile up.
+    let from = |t: &u32| before.iter().position(|b| b == t);
+    let Some(from) = target.tensors.iter().map(from).collect::<Option<Vec<usize>>>() else {
+        return;
+    };
+    let settled = before.iter().enumerate().filter_map(|(i, &t)| {
+        let wanted = o.problem.tensors[t as usize].wanted?;
+        target.tensors.binary_search(&t).is_err().then_some((i, t, wanted))
     });
-    live.sort_unstable();
-    cost.is_finite().then_some((State { deferred, live }, cost))
-}
-
-/// Whether a node from `next` on, or a deferred node, still reads the tensor.
-fn is_read(problem: &Problem, tensor: u32, next: usize, deferred: &[u32]) -> bool {
-    let mut consumers = problem.tensors[tensor as usize].consumers.iter();
-    consumers.any(|&n| n >= next || deferred.binary_search(&(n as u32)).is_ok())
-}
-
-/// Whether each deferred node lies in a choice whose exit is still to come and whose passed nodes
-/// are all deferred.
-fn is_completable(problem: &Problem, holding: &[Vec<u32>], deferred: &[u32], next: usize) -> bool {
-    deferred.iter().all(|&n| {
-        holding[n as usize].iter().any(|&c| {
-            let choice = &problem.choices[c as usize];
-            choice.exit() >= next
-                && choice
-                    .nodes
-                    .iter()
-                    .take_while(|&&m| m < next)
-                    .all(|&m| deferred.binary_search(&(m as u32)).is_ok())
-        })
-    })
-}
-
-/// Prices of conversion sets, computed once each.
-#[derive(Default)]
-struct ConversionPrices(HashMap<(u32, FormatId, u16), f64>);
-
-impl ConversionPrices {
-    fn of(&mut self, problem: &Problem, tensor: u32, have: FormatId, needed: u16) -> f64 {
-        if needed & !(1 << have) == 0 {
-            return 0.0;
+    let settled: Vec<(usize, u32, FormatId)> = settled.collect();
+    let (mut row, mut after) = (Vec::new(), Vec::new());
+    for state in &group.states {
+        let mut cost = state.cost + choice.cost;
+        row.clear();
+        row.extend_from_slice(&state.stocks);
+        row.extend(choice.writes.iter().map(|&(_, have)| Stock { have, made: 0 }));
+        for &(slot, format) in &reads {
+            cost += stocks.more(before[slot], row[slot], 1 << format);
+            if row[slot].have != format {
+                row[slot].made |= 1 << format;
+            }
         }
-        *self
-            .0
-            .entry((tensor, have, needed))
-            .or_insert_with(|| problem.conversions(tensor as usize, have, needed).0)
-    }
-
-    /// What one more format costs.
-    fn more(
-        &mut self,
-        problem: &Problem,
-        tensor: u32,
-        have: FormatId,
-        made: u16,
-        format: FormatId,
-    ) -> f64 {
-        let with = made | 1 << format;
-        if format == have || with == made {
-            return 0.0;
+        for &(slot, t, wanted) in &settled {
+            cost += stocks.more(t, row[slot], 1 << wanted);
         }
-        self.of(problem, tensor, have, with) - self.of(problem, tensor, have, made)
+        if cost.is_finite() {
+            after.clear();
+            after.extend(from.iter().map(|&i| row[i]));
+            let step = Step { parent: state.path, choice: Some(index) };
+            target.offer(stocks, &mut after, cost, step);
+        }
     }
 }
 
-/// The cheapest conversions for everything that `choices` read and the outputs want.
-fn conversions_of(problem: &Problem, choices: &[usize]) -> Vec<Conversion> {
+/// A state that is to be judged.
+struct Judged {
+    /// Its price, and the least that open nodes and live tensors add to it.
+    bound: f64,
+    cost: f64,
+    classes: Vec<usize>,
+    stocks: Box<[Stock]>,
+    step: Step,
+}
+
+/// Drops dominated states, then the least promising ones beyond `limit`; tells whether there were
+/// such.
+fn keep(
+    o: &Ordered<'_>,
+    stocks: &mut Stocks<'_>,
+    growing: BTreeMap<Vec<u32>, Option<Growing>>,
+    limit: usize,
+    paths: &mut Vec<Step>,
+) -> (Vec<Group>, bool) {
+    let mut cut = false;
+    let mut bounds = Vec::new();
+    let mut judged = Vec::new();
+    for (deferred, group) in growing {
+        let Some(group) = group else { continue };
+        let open: f64 = deferred.iter().map(|&n| o.share[n as usize]).sum();
+        let rows = group.states.into_iter().map(|(row, (cost, step))| {
+            let all = row.iter().zip(&group.tensors).zip(&group.outlooks);
+            let classes: Vec<usize> =
+                all.map(|((&stock, &t), &outlook)| stocks.class(outlook, t, stock)).collect();
+            let ahead = classes.iter().zip(&group.outlooks);
+            let ahead: f64 = ahead.map(|(&class, &outlook)| stocks.least(outlook, class)).sum();
+            Judged { bound: cost + open + ahead, cost, classes, stocks: row, step }
+        });
+        let mut rows: Vec<Judged> = rows.filter(|r| r.bound.is_finite()).collect();
+        rows.sort_by(|a, b| a.bound.total_cmp(&b.bound).then_with(|| a.stocks.cmp(&b.stocks)));
+        let mut kept: Vec<Judged> = Vec::new();
+        for row in rows {
+            let is_dominated = kept.iter().take(RIVALS).any(|rival| {
+                let mut cost = rival.cost;
+                for ((&a, &b), &outlook) in
+                    rival.classes.iter().zip(&row.classes).zip(&group.outlooks)
+                {
+                    if a != b {
+                        cost += stocks.behind(outlook, a, b);
+                    }
+                }
+                cost <= row.cost
+            });
+            if is_dominated {
+                continue;
+            }
+            if kept.len() == limit {
+                cut = true;
+                break;
+            }
+            kept.push(row);
+        }
+        bounds.extend(kept.iter().map(|k| k.bound));
+        judged.push((deferred, group.tensors, kept));
+    }
+    let mut last = f64::INFINITY;
+    if bounds.len() > limit {
+        cut = true;
+        bounds.sort_by(f64::total_cmp);
+        last = bounds[limit - 1];
+    }
+    let mut room = limit;
+    let mut level = Vec::new();
+    for (deferred, tensors, kept) in judged {
+        let mut states = Vec::new();
+        for k in kept.into_iter().take_while(|k| k.bound <= last) {
+            // Ties at the limit.
+            if room == 0 {
+                break;
+            }
+            room -= 1;
+            states.push(State { stocks: k.stocks, cost: k.cost, path: paths.len() as u32 });
+            paths.push(k.step);
+        }
+        if !states.is_empty() {
+            level.push(Group { deferred, tensors, states });
+        }
+    }
+    (level, cut)
+}
+
+/// The cover by these choices with its conversions and its price; infinite where a format cannot be
+/// made.
+fn cover_of(problem: &Problem, mut choices: Vec<usize>) -> Cover {
+    choices.sort_by_key(|&c| problem.choices[c].exit());
+    let (conversions, converting) = conversions_of(problem, &choices);
+    let cost = choices.iter().map(|&c| problem.choices[c].cost).sum::<f64>() + converting;
+    Cover { choices, conversions, cost }
+}
+
+/// The cheapest conversions for everything that `choices` read and the outputs want, with their
+/// price.
+fn conversions_of(problem: &Problem, choices: &[usize]) -> (Vec<Conversion>, f64) {
     let mut have: Vec<Option<FormatId>> = problem.tensors.iter().map(|t| t.arrives).collect();
     let mut needed: Vec<u16> =
         problem.tensors.iter().map(|t| t.wanted.map_or(0, |f| 1 << f)).collect();
@@ -264,8 +505,13 @@ fn conversions_of(problem: &Problem, choices: &[usize]) -> Vec<Conversion> {
             needed[t] |= 1 << f;
         }
     }
-    let made = have.iter().zip(&needed).enumerate();
-    made.filter_map(|(t, (have, &needed))| have.map(|have| problem.conversions(t, have, needed).1))
-        .flatten()
-        .collect()
+    let (mut all, mut price) = (Vec::new(), 0.0);
+    for (t, (have, &needed)) in have.iter().zip(&needed).enumerate() {
+        if let Some(have) = *have {
+            let (more, conversions) = problem.conversions(t, have, needed);
+            all.extend(conversions);
+            price += more;
+        }
+    }
+    (all, price)
 }

@@ -161,7 +161,7 @@ proptest! {
         let problem = random(seed, nodes, formats);
         let mut best = f64::INFINITY;
         brute_force(&problem, 0, &mut Vec::new(), &mut best);
-        match sweep(&problem, Limits::default()) {
+        match sweep(&problem, Limits::default(), &[]) {
             Ok(solution) => {
                 prop_assert!(solution.exact);
                 prop_assert!((solution.cover.cost - best).abs() < 1e-9, "{} against {best}", solution.cover.cost);
@@ -180,7 +180,7 @@ proptest! {
         let problem = random(seed, nodes, 2);
         let mut fewer = problem.clone();
         fewer.choices.pop();
-        if let (Ok(all), Ok(some)) = (sweep(&problem, Limits::default()), sweep(&fewer, Limits::default())) {
+        if let (Ok(all), Ok(some)) = (sweep(&problem, Limits::default(), &[]), sweep(&fewer, Limits::default(), &[])) {
             prop_assert!(all.cover.cost <= some.cover.cost + 1e-9);
         }
     }
@@ -196,7 +196,7 @@ fn a_long_chain_of_diamonds_stays_linear() {
             })
             .collect();
         let problem = with_choices(&mut Draw(7), &reads, 3);
-        sweep(&problem, Limits::default()).unwrap().states
+        sweep(&problem, Limits::default(), &[]).unwrap().states
     };
     let (short, long) = (states(25), states(100));
     assert!(long < 6 * short, "{short} states for 100 nodes, {long} for 400");
@@ -223,8 +223,144 @@ fn faults_are_named() {
         tensor(Some(1), &[], Some(0)),
     ];
     let mut problem = Problem { nodes: 2, tensors, choices: vec![choice(&[0])] };
-    assert_eq!(sweep(&problem, Limits::default()), Err(ProblemError::Uncoverable { node: 1 }));
+    assert_eq!(sweep(&problem, Limits::default(), &[]), Err(ProblemError::Uncoverable { node: 1 }));
     problem.choices.push(choice(&[0, 1]));
-    let error = sweep(&problem, Limits::default()).unwrap_err();
+    let error = sweep(&problem, Limits::default(), &[]).unwrap_err();
     assert_eq!(error.to_string(), "choice 1: a value inside it is read from outside");
+}
+
+/// A pyramid: a chain of levels, each read again by a side branch that is joined from the last level
+/// back to the first, and all joined values read by the last node.
+fn pyramid(seed: u64, levels: usize, formats: usize) -> Problem {
+    let mut draw = Draw(seed);
+    let mut reads: Vec<Vec<usize>> = (0..levels).map(|n| vec![n]).collect();
+    // Side branches, then the way back.
+    for n in 0..levels {
+        reads.push(vec![n + 1]);
+    }
+    let mut last = 2 * levels;
+    let mut joined = vec![last];
+    for n in (1..levels).rev() {
+        reads.push(vec![levels + n, last]);
+        last = reads.len();
+        joined.push(last);
+    }
+    reads.push(joined);
+    with_choices(&mut draw, &reads, formats)
+}
+
+/// The choices of least price for the nodes alone, with every value in format 0.
+fn one_backend(problem: &mut Problem) -> Vec<usize> {
+    let first = problem.choices.len();
+    for n in 0..problem.nodes {
+        let reads = (0..problem.tensors.len())
+            .filter(|&t| problem.tensors[t].consumers.contains(&n))
+            .map(|t| (t, 0))
+            .collect();
+        let choice = Choice { nodes: vec![n], reads, writes: vec![(n + 1, 0)], cost: 9.0 };
+        problem.choices.push(choice);
+    }
+    (first..problem.choices.len()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pyramids_are_solved_exactly(seed: u64, levels in 1usize..4) {
+        let problem = pyramid(seed, levels, 3);
+        let mut best = f64::INFINITY;
+        brute_force(&problem, 0, &mut Vec::new(), &mut best);
+        match sweep(&problem, Limits::default(), &[]) {
+            Ok(solution) => {
+                prop_assert!(solution.exact);
+                prop_assert!((solution.cover.cost - best).abs() < 1e-9, "{} against {best}", solution.cover.cost);
+            }
+            Err(error) => prop_assert!(best.is_infinite(), "{error}, but a cover costs {best}"),
+        }
+    }
+
+    #[test]
+    fn a_bounded_sweep_is_a_cover_and_never_worse_than_an_incumbent(seed: u64, states in 1usize..40, levels in 2usize..6) {
+        let mut problem = pyramid(seed, levels, 3);
+        let incumbent = one_backend(&mut problem);
+        let known = price(&problem, &incumbent);
+        let limits = Limits { states, ..Limits::default() };
+        let bounded = sweep(&problem, limits, &[incumbent]).unwrap();
+        let full = sweep(&problem, Limits::default(), &[]).unwrap();
+        prop_assert!(full.exact);
+        prop_assert!(bounded.cover.cost <= known + 1e-9);
+        prop_assert!(full.cover.cost <= bounded.cover.cost + 1e-9);
+        prop_assert!((price(&problem, &bounded.cover.choices) - bounded.cover.cost).abs() < 1e-9);
+        let mut covered: Vec<usize> =
+            bounded.cover.choices.iter().flat_map(|&c| problem.choices[c].nodes.clone()).collect();
+        covered.sort_unstable();
+        prop_assert_eq!(covered, (0..problem.nodes).collect::<Vec<_>>());
+        if bounded.exact {
+            prop_assert!((full.cover.cost - bounded.cover.cost).abs() < 1e-9);
+        }
+    }
+}
+
+#[test]
+fn large_pyramids_stay_bounded() {
+    for (seed, levels) in [(1, 6), (2, 12), (3, 24)] {
+        let mut problem = pyramid(seed, levels, 3);
+        let incumbent = one_backend(&mut problem);
+        let known = price(&problem, &incumbent);
+        let limits = Limits { states: 300, ..Limits::default() };
+        let solution = sweep(&problem, limits, &[incumbent]).unwrap();
+        assert!(solution.cover.cost <= known);
+        assert!(solution.states <= 300 * problem.nodes + 1, "{} states", solution.states);
+    }
+}
+
+#[test]
+fn when_time_is_over_few_states_are_followed() {
+    let mut problem = pyramid(5, 14, 3);
+    let incumbent = one_backend(&mut problem);
+    let hurried = Limits { is_over: &|| true, ..Limits::default() };
+    let quick = sweep(&problem, hurried, std::slice::from_ref(&incumbent)).unwrap();
+    assert!(!quick.exact);
+    assert!(quick.states <= 500 * problem.nodes, "{} states", quick.states);
+    assert!(quick.cover.cost <= price(&problem, &incumbent));
+}
+
+#[test]
+fn a_cut_that_leads_nowhere_is_taken_back() {
+    // The cheap way to make the value is in a format that nobody can read.
+    let tensor = |producer: Option<usize>, consumers: &[usize], wanted| Tensor {
+        producer,
+        consumers: consumers.to_vec(),
+        arrives: producer.is_none().then_some(0),
+        wanted,
+        convert: vec![vec![0.0, f64::INFINITY], vec![f64::INFINITY, 0.0]],
+    };
+    let choice = |node: usize, read, write, cost| Choice {
+        nodes: vec![node],
+        reads: vec![(node, read)],
+        writes: vec![(node + 1, write)],
+        cost,
+    };
+    let problem = Problem {
+        nodes: 3,
+        tensors: vec![
+            tensor(None, &[0], None),
+            tensor(Some(0), &[1], None),
+            tensor(Some(1), &[2], None),
+            tensor(Some(2), &[], Some(0)),
+        ],
+        choices: vec![
+            choice(0, 0, 1, 1.0),
+            choice(0, 0, 0, 2.0),
+            choice(1, 1, 1, 1.0),
+            choice(1, 0, 0, 1.0),
+            choice(2, 1, 1, 1.0),
+            choice(2, 0, 0, 1.0),
+        ],
+    };
+    for is_over in [&(|| false) as &dyn Fn() -> bool, &|| true] {
+        let solution = sweep(&problem, Limits { states: 1, is_over }, &[]).unwrap();
+        assert_eq!(solution.cover.choices, [1, 3, 5]);
+    }
 }

@@ -50,7 +50,11 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
     }
     say!(
         "cover      {}",
-        if report.exact { "the cheapest of these offers" } else { "not proven to be the cheapest" }
+        if report.exact {
+            "the cheapest of these offers"
+        } else {
+            "bounded: not proven to be the cheapest of these offers"
+        }
     );
     say!("regions");
     for r in &report.regions {
