@@ -363,12 +363,24 @@ fn choose(
     let (singles, mixes) = (by_time(&single), by_time(&|i| !single(i)));
     let mut best_single = singles.first().map(|s| s.0);
     let best_mix = mixes.first().map(|m| m.0);
+    let mut warnings = Vec::new();
     if let [(first, a), (second, b), ..] = singles[..]
         && b <= CLOSE * a
         && !c.cx.cancel.is_cancelled()
-        && compare(c, &mut entries, second, first)?.is_some_and(|r| r.is_faster())
+        && let Some(ratio) = compare(c, &mut entries, second, first)?
+        && ratio.is_faster()
     {
         best_single = Some(second);
+        let name = |e: usize| &c.placed[entries[e].placed].name;
+        warnings.push(format!(
+            "`{}` comes before `{}`: in pairs it took {:.3} ({:.3} to {:.3}) of the other's time, \
+             which outweighs the medians",
+            name(second),
+            name(first),
+            ratio.median,
+            ratio.ci95.0,
+            ratio.ci95.1
+        ));
     }
     let mut chosen = match (best_single, best_mix) {
         (Some(s), _) => s,
@@ -389,7 +401,6 @@ fn choose(
         }
     }
     let placed = entries[chosen].placed;
-    let mut warnings = Vec::new();
     if let Some(why) = &entries[chosen].refused
         && entries[chosen].measured.is_none()
     {
