@@ -110,7 +110,7 @@ pub fn save<R: Serialize>(
 }
 
 /// Fails when `folder` could not be written as far as can be told beforehand: an artefact is saved
-/// after hours of search.
+/// at the end of a search.
 pub(crate) fn require_room(folder: &Path, overwrite: bool) -> Result<(), Error> {
     refuse_existing(folder, overwrite)?;
     let partial = Temporary::new(sibling(folder, "partial"));

@@ -153,14 +153,20 @@ fn cheapest_growth(tensor: &Tensor, made: &mut Vec<u8>, needed: &[u8]) -> f64 {
     best
 }
 
+/// The cost of the cheapest cover, by trying all; infinite where there is none.
+fn least(problem: &Problem) -> f64 {
+    let mut best = f64::INFINITY;
+    brute_force(problem, 0, &mut Vec::new(), &mut best);
+    best
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_sweep_finds_the_optimum(seed: u64, nodes in 1usize..9, formats in 1usize..4) {
         let problem = random(seed, nodes, formats);
-        let mut best = f64::INFINITY;
-        brute_force(&problem, 0, &mut Vec::new(), &mut best);
+        let best = least(&problem);
         match sweep(&problem, Limits::default(), &[]) {
             Ok(solution) => {
                 prop_assert!(solution.exact);
@@ -269,8 +275,7 @@ proptest! {
     #[test]
     fn pyramids_are_solved_exactly(seed: u64, levels in 1usize..4) {
         let problem = pyramid(seed, levels, 3);
-        let mut best = f64::INFINITY;
-        brute_force(&problem, 0, &mut Vec::new(), &mut best);
+        let best = least(&problem);
         match sweep(&problem, Limits::default(), &[]) {
             Ok(solution) => {
                 prop_assert!(solution.exact);

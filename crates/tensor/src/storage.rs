@@ -43,7 +43,7 @@ impl Storage {
     /// `len` zero bytes filled in by `fill`, starting on a 64-byte boundary.
     ///
     /// From 2 MiB on they lie on huge pages where the system gives them: kernels that stream weights
-    /// from small pages lose about a tenth of their speed to address translation.
+    /// from small pages lose time to address translation.
     pub fn build(len: usize, fill: impl FnOnce(&mut [u8])) -> Storage {
         #[cfg(unix)]
         if len >= HUGE
