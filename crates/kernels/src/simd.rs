@@ -3,6 +3,9 @@
 //! Every function that is generic over [`Simd`] is `#[inline(always)]`, so that its instructions are
 //! compiled inside a function that has the set's features; [`Simd::enter`] is the door into one.
 
+#[cfg(target_arch = "x86_64")]
+mod inner;
+
 use serde::{Deserialize, Serialize};
 
 /// Lanes of a vector.
@@ -137,16 +140,18 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         w: *const f32,
         run: usize,
     ) -> [[Self::V; 3]; 4] {
-        let mut sums = sums;
-        for k in 0..run {
-            for v in 0..3 {
-                let b = Self::load(w.add(24 * k + LANES * v));
-                for m in 0..4 {
-                    sums[m][v] = Self::fma(Self::broadcast(a[m].add(k)), b, sums[m][v]);
-                }
-            }
-        }
-        sums
+        run_tile::<Self, 4, 3>(sums, a, w, run)
+    }
+
+    /// `sums[m][v] += a[m][k] w[16 k + 8 v..]` over `k < run`, with all sums in registers.
+    #[inline(always)]
+    unsafe fn run_6x16(
+        sums: [[Self::V; 2]; 6],
+        a: [*const f32; 6],
+        w: *const f32,
+        run: usize,
+    ) -> [[Self::V; 2]; 6] {
+        run_tile::<Self, 6, 2>(sums, a, w, run)
     }
 
     /// The first `n` lanes from memory, zero in the rest.
@@ -166,6 +171,25 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
 }
 
+/// As [`Simd::run_4x24`], for any tile.
+#[inline(always)]
+unsafe fn run_tile<S: Simd, const MR: usize, const NV: usize>(
+    mut sums: [[S::V; NV]; MR],
+    a: [*const f32; MR],
+    w: *const f32,
+    run: usize,
+) -> [[S::V; NV]; MR] {
+    for k in 0..run {
+        for v in 0..NV {
+            let b = S::load(w.add(LANES * (NV * k + v)));
+            for m in 0..MR {
+                sums[m][v] = S::fma(S::broadcast(a[m].add(k)), b, sums[m][v]);
+            }
+        }
+    }
+    sums
+}
+
 /// AVX2 with FMA.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
@@ -173,78 +197,12 @@ pub(crate) struct Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{Avx2, Body, Simd};
+    use super::{Avx2, Body, Simd, inner};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx2,fma")]
     unsafe fn enter<B: Body>(body: B) -> B::Out {
         body.run::<Avx2>()
-    }
-
-    /// In assembly, because twelve sums, three columns and a row take all sixteen registers, and the
-    /// compiler's order of the same instructions needs one more.
-    #[inline]
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn run_4x24(
-        sums: [[__m256; 3]; 4],
-        a: [*const f32; 4],
-        w: *const f32,
-        run: usize,
-    ) -> [[__m256; 3]; 4] {
-        let mut s = sums;
-        if run == 0 {
-            return s;
-        }
-        std::arch::asm!(
-            ".p2align 5",
-            "2:",
-            "vmovups {b0}, ymmword ptr [{w}]",
-            "vmovups {b1}, ymmword ptr [{w} + 32]",
-            "vmovups {b2}, ymmword ptr [{w} + 64]",
-            "vbroadcastss {x}, dword ptr [{a0} + 4*{k}]",
-            "vfmadd231ps {s00}, {x}, {b0}",
-            "vfmadd231ps {s01}, {x}, {b1}",
-            "vfmadd231ps {s02}, {x}, {b2}",
-            "vbroadcastss {x}, dword ptr [{a1} + 4*{k}]",
-            "vfmadd231ps {s10}, {x}, {b0}",
-            "vfmadd231ps {s11}, {x}, {b1}",
-            "vfmadd231ps {s12}, {x}, {b2}",
-            "vbroadcastss {x}, dword ptr [{a2} + 4*{k}]",
-            "vfmadd231ps {s20}, {x}, {b0}",
-            "vfmadd231ps {s21}, {x}, {b1}",
-            "vfmadd231ps {s22}, {x}, {b2}",
-            "vbroadcastss {x}, dword ptr [{a3} + 4*{k}]",
-            "vfmadd231ps {s30}, {x}, {b0}",
-            "vfmadd231ps {s31}, {x}, {b1}",
-            "vfmadd231ps {s32}, {x}, {b2}",
-            "add {w}, 96",
-            "inc {k}",
-            "jnz 2b",
-            w = inout(reg) w => _,
-            k = inout(reg) (run as isize).wrapping_neg() => _,
-            a0 = in(reg) a[0].add(run),
-            a1 = in(reg) a[1].add(run),
-            a2 = in(reg) a[2].add(run),
-            a3 = in(reg) a[3].add(run),
-            b0 = out(ymm_reg) _,
-            b1 = out(ymm_reg) _,
-            b2 = out(ymm_reg) _,
-            x = out(ymm_reg) _,
-            s00 = inout(ymm_reg) s[0][0],
-            s01 = inout(ymm_reg) s[0][1],
-            s02 = inout(ymm_reg) s[0][2],
-            s10 = inout(ymm_reg) s[1][0],
-            s11 = inout(ymm_reg) s[1][1],
-            s12 = inout(ymm_reg) s[1][2],
-            s20 = inout(ymm_reg) s[2][0],
-            s21 = inout(ymm_reg) s[2][1],
-            s22 = inout(ymm_reg) s[2][2],
-            s30 = inout(ymm_reg) s[3][0],
-            s31 = inout(ymm_reg) s[3][1],
-            s32 = inout(ymm_reg) s[3][2],
-            options(nostack, readonly),
-        );
-        s
     }
 
     impl Simd for Avx2 {
@@ -435,7 +393,16 @@ mod avx2 {
             w: *const f32,
             run: usize,
         ) -> [[__m256; 3]; 4] {
-            run_4x24(sums, a, w, run)
+            inner::run_4x24(sums, a, w, run)
+        }
+        #[inline(always)]
+        unsafe fn run_6x16(
+            sums: [[__m256; 2]; 6],
+            a: [*const f32; 6],
+            w: *const f32,
+            run: usize,
+        ) -> [[__m256; 2]; 6] {
+            inner::run_6x16(sums, a, w, run)
         }
     }
 }

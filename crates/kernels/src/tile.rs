@@ -116,57 +116,76 @@ impl<const MR: usize, const NV: usize, const AHEAD: usize, const PACKED: bool, c
                 a[m] = p.a[m].offset(offset);
             }
             if const { MR == 4 && NV == 3 && PACKED } {
-                let mut sums = [[S::zero(); 3]; 4];
-                let mut rows = [std::ptr::null::<f32>(); 4];
-                for m in 0..MR.min(4) {
-                    rows[m] = a[m];
-                    for v in 0..NV.min(3) {
-                        sums[m][v] = acc[m][v];
-                    }
-                }
-                let sums = S::run_4x24(sums, rows, w, run);
-                for m in 0..MR.min(4) {
-                    for v in 0..NV.min(3) {
-                        acc[m][v] = sums[m][v];
-                    }
-                }
+                acc = same(S::run_4x24(same(acc), same(a), w, run));
                 w = w.add(run * w_step);
                 continue;
             }
-            for k in 0..run {
-                if const { AHEAD > 0 } {
-                    S::prefetch(w.wrapping_add(AHEAD));
+            if const { MR == 6 && NV == 2 && PACKED && AHEAD == 0 } {
+                acc = same(S::run_6x16(same(acc), same(a), w, run));
+                w = w.add(run * w_step);
+                continue;
+            }
+            // Four values of k a turn, so that few instructions stand beside the products.
+            let mut k = 0;
+            while k + 4 <= run {
+                for q in 0..4 {
+                    step::<S, MR, NV, AHEAD>(&mut acc, &a, k + q, w.add(q * w_step));
                 }
-                if const { NV < 4 } {
-                    // Holds the columns and streams the rows.
-                    let mut b = [S::zero(); NV];
-                    for v in 0..NV {
-                        b[v] = S::load(w.add(v * LANES));
-                    }
-                    for m in 0..MR {
-                        let x = S::broadcast(a[m].add(k));
-                        for v in 0..NV {
-                            acc[m][v] = S::fma(x, b[v], acc[m][v]);
-                        }
-                    }
-                } else {
-                    // Holds the rows and streams the columns: the other order needs a 17th register.
-                    let mut x = [S::zero(); MR];
-                    for m in 0..MR {
-                        x[m] = S::broadcast(a[m].add(k));
-                    }
-                    for v in 0..NV {
-                        let b = S::load(w.add(v * LANES));
-                        for m in 0..MR {
-                            acc[m][v] = S::fma(x[m], b, acc[m][v]);
-                        }
-                    }
-                }
+                w = w.add(4 * w_step);
+                k += 4;
+            }
+            while k < run {
+                step::<S, MR, NV, AHEAD>(&mut acc, &a, k, w);
                 w = w.add(w_step);
+                k += 1;
             }
         }
         finish::<S, MR, NV>(p, acc)
     }
+}
+
+/// Adds the products of one `k`, whose columns lie at `w`.
+#[inline(always)]
+unsafe fn step<S: Simd, const MR: usize, const NV: usize, const AHEAD: usize>(
+    acc: &mut [[S::V; NV]; MR],
+    a: &[*const f32; MR],
+    k: usize,
+    w: *const f32,
+) {
+    if const { AHEAD > 0 } {
+        S::prefetch(w.wrapping_add(AHEAD));
+    }
+    if const { NV < 4 } {
+        // Holds the columns and streams the rows.
+        let mut b = [S::zero(); NV];
+        for v in 0..NV {
+            b[v] = S::load(w.add(v * LANES));
+        }
+        for m in 0..MR {
+            let x = S::broadcast(a[m].add(k));
+            for v in 0..NV {
+                acc[m][v] = S::fma(x, b[v], acc[m][v]);
+            }
+        }
+    } else {
+        // Holds the rows and streams the columns: the other order needs a 17th register.
+        let mut x = [S::zero(); MR];
+        for m in 0..MR {
+            x[m] = S::broadcast(a[m].add(k));
+        }
+        for v in 0..NV {
+            let b = S::load(w.add(v * LANES));
+            for m in 0..MR {
+                acc[m][v] = S::fma(x[m], b, acc[m][v]);
+            }
+        }
+    }
+}
+
+/// A value whose type the compiler does not see to be the same.
+#[inline(always)]
+unsafe fn same<A: Copy, B: Copy>(a: A) -> B {
+    std::mem::transmute_copy(&a)
 }
 
 #[inline(always)]

@@ -153,6 +153,8 @@ const COLUMNS_OF_A_TASK: usize = 768;
 const COLUMNS_PACKED_BY_TASK: usize = 192;
 /// Rows of A up to which a right factor that is not constant is read in place.
 const MOST_ROWS_IN_PLACE: usize = 8;
+/// Bytes of the panels that all rows pass over together: a quarter of a second-level cache.
+const STRIP_BYTES: usize = 128 << 10;
 /// Bytes of the right factor from which the next panel is asked for ahead of time.
 const AHEAD_BYTES: usize = 256 << 10;
 

@@ -1,6 +1,6 @@
 //! What one task computes.
 
-use super::{AHEAD_BYTES, MatMul, pack::PackPanel};
+use super::{AHEAD_BYTES, MatMul, STRIP_BYTES, pack::PackPanel};
 use crate::{
     post::{Phase, Target, run_tile},
     simd::{Body, LANES, Simd},
@@ -76,41 +76,48 @@ impl Body for Block<'_> {
                 }
                 (self.block as *const f32, row)
             };
+            // A strip of panels stays in the second-level cache while all rows pass over it, each row
+            // tile from the first; meanwhile the next strip is asked for.
+            let strip = (STRIP_BYTES / (4 * count * cols).max(1)).max(1);
             let lines = if ahead { (count * cols / 16).div_ceil(row_tiles).min(48) } else { 0 };
-            for j in j0..j1 {
-                let exist = (of.n - j * cols).min(cols);
-                args.w = if self.b.is_null() {
-                    self.panels_of_part.add((j - j0) * count * cols)
-                } else {
-                    self.b.add((j * of.k + k0) * cols)
-                };
-                args.bias =
-                    if self.bias.is_null() { std::ptr::null() } else { self.bias.add(j * cols) };
-                let (panel, from) = match (j + 1 < j1, last_part) {
-                    (true, _) => (j + 1, k0),
-                    (false, false) => (j0, k0 + count),
-                    (false, true) => (j1, 0),
-                };
-                let next = self.b.wrapping_add((panel * of.k + from) * cols);
-                let mut target = Target {
-                    c: [std::ptr::null_mut(); MAX_ROWS],
-                    r: [std::ptr::null(); MAX_ROWS],
-                    block: LANES,
-                    first: j * cols,
-                    count: exist,
-                    pad: 0,
-                };
+            for s0 in (j0..j1).step_by(strip) {
+                let s1 = (s0 + strip).min(j1);
                 for t in 0..row_tiles {
                     let (start, rows) = split.part(t);
+                    let tile = of.tiles.rows(rows);
+                    let mut target = Target {
+                        c: [std::ptr::null_mut(); MAX_ROWS],
+                        r: [std::ptr::null(); MAX_ROWS],
+                        block: LANES,
+                        first: 0,
+                        count: 0,
+                        pad: 0,
+                    };
                     for q in 0..rows {
                         args.a[q] = a.wrapping_add((start + q) * a_row);
                         target.c[q] = self.c.wrapping_add((i0 + start + q) * self.c_row);
                         target.r[q] = self.r.wrapping_add((i0 + start + q) * self.r_row);
                     }
-                    args.ahead = next.wrapping_add(t * lines * 16);
-                    args.ahead_lines = lines;
-                    let tile = of.tiles.rows(rows);
-                    run_tile::<S>(tile, &mut args, rows, cols, &target, &of.epilogue, phase);
+                    for j in s0..s1 {
+                        (target.first, target.count) = (j * cols, (of.n - j * cols).min(cols));
+                        args.w = if self.b.is_null() {
+                            self.panels_of_part.add((j - j0) * count * cols)
+                        } else {
+                            self.b.add((j * of.k + k0) * cols)
+                        };
+                        if !self.bias.is_null() {
+                            args.bias = self.bias.add(j * cols);
+                        }
+                        let (panel, from) = match (j + strip < j1, last_part) {
+                            (true, _) => (j + strip, k0),
+                            (false, false) => (j0 + j - s0, k0 + count),
+                            (false, true) => (j1 + j - s0, 0),
+                        };
+                        args.ahead =
+                            self.b.wrapping_add((panel * of.k + from) * cols + t * lines * 16);
+                        args.ahead_lines = lines;
+                        run_tile::<S>(tile, &mut args, rows, cols, &target, &of.epilogue, phase);
+                    }
                 }
             }
         }
