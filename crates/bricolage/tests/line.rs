@@ -248,12 +248,27 @@ fn an_artefact_runs_and_the_second_search_measures_nothing() {
         damaged[middle] ^= 0x55;
         fs::write(&path, &damaged).unwrap();
         let usable = artefact::load(&out, &registry()).and_then(|l| l.self_test(pool(1).unwrap()));
-        assert!(usable.is_err() || name == "manifest.json", "a changed {name} is not seen");
+        assert!(usable.is_err(), "a changed {name} is not seen");
         fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         assert!(artefact::load(&out, &registry()).is_err(), "a cut {name} is not seen");
         fs::write(&path, whole).unwrap();
     }
     artefact::load(&out, &registry()).unwrap();
+    let path = out.join("manifest.json");
+    let whole = fs::read(&path).unwrap();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(&path, &damaged).unwrap();
+        assert!(
+            artefact::manifest(&out).is_err(),
+            "a changed byte {at} of the manifest is not seen"
+        );
+    }
+    for more in ["\n", " ", "{}"] {
+        fs::write(&path, [&whole[..], more.as_bytes()].concat()).unwrap();
+        assert!(artefact::manifest(&out).is_err(), "{more:?} after the manifest is not seen");
+    }
 }
 
 /// Where every kernel errs more than rounding allows, the reference takes the node.
