@@ -55,6 +55,13 @@ pub fn import(path: &Path) -> Result<Model, Error> {
     bricolage_onnx::load(path).map_err(|error| Error::Import { path: path.to_owned(), error })
 }
 
+/// Reads what goes into an ONNX model and comes out, for a runtime that takes the model whole: all its
+/// nodes are one that has no meaning here.
+pub fn import_interface(path: &Path) -> Result<Graph, Error> {
+    bricolage_onnx::load_interface(path)
+        .map_err(|error| Error::Import { path: path.to_owned(), error })
+}
+
 /// Simplifies a graph: the same meaning in fewer, larger ops.
 pub fn rewrite(graph: Graph) -> Result<Rewritten, Error> {
     bricolage_rewrite::simplify(graph)
@@ -79,12 +86,13 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     step("import");
     let model = import(path)?;
     let graph = inputs::bind_shapes(&model.graph, &cx.goal.shapes)?;
+    // What an input is for is plainest before ops are merged.
+    let tensors = inputs::sample_inputs(&graph, cx.goal.seed)?;
     step("rewrite");
     let before = graph.nodes().count();
     let rewritten = rewrite(graph)?;
     let graph = &rewritten.graph;
     inputs::require_fixed(graph)?;
-    let tensors = inputs::sample_inputs(graph, cx.goal.seed)?;
     let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
     let observed = Observed::new(graph, &data);
 
@@ -453,11 +461,7 @@ pub fn save_unmeasured(
     let placed = place_unmeasured(registry, &rewritten.graph, goal)?;
     let emitted = emit(&rewritten.graph, &placed, registry, &goal.setting())?;
     let parent = folder.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(parent).map_err(|e| Error::File {
-        action: "write",
-        path: parent.to_owned(),
-        why: e.to_string(),
-    })?;
+    std::fs::create_dir_all(parent).map_err(Error::file("write", &parent))?;
     contest::save_scratch(&emitted, goal, folder)
 }
 
