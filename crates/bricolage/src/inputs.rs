@@ -142,6 +142,14 @@ pub fn sample_inputs(graph: &Graph, seed: u64) -> Result<Vec<Tensor>, Error> {
     Ok(tensors)
 }
 
+/// Types and contents of the inputs, one line each: what was verified with others is not verified.
+pub(crate) fn contents_name(graph: &Graph, tensors: &[Tensor]) -> String {
+    let one = |(&v, t): (&ValueId, &Tensor)| {
+        format!("input {} {}\n", graph.fact(v), blake3::hash(t.bytes()).to_hex())
+    };
+    graph.inputs.iter().zip(tensors).map(one).collect()
+}
+
 /// How [`sample_inputs`] draws each input, one line each.
 pub fn describe_draws(graph: &Graph) -> Vec<String> {
     let one = |&v: &ValueId| format!("input `{}`: {}", graph.value(v).name, Draw::of(graph, v));

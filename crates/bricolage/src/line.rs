@@ -109,7 +109,7 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     let lock = lock(cx, &mut warnings)?;
     // The time limit is for the search: waiting for others does not count.
     let started = started + waiting.elapsed();
-    let search = search_name(cx, &model, graph);
+    let search = search_name(cx, &model, graph, &tensors);
     let limit = cx.goal.time_limit.map_or(f64::INFINITY, |l| l.as_secs_f64());
     let ended = opened.database.note(&search)?.and_then(|text| text.parse::<f64>().ok());
     let exhausted = ended.is_some_and(|before| limit <= before);
@@ -290,14 +290,12 @@ fn lock(cx: &Cx<'_>, warnings: &mut Vec<String>) -> Result<Option<MeasuringLock>
 
 /// The name under which the database keeps how many seconds a search that ended was given: a search
 /// with no more time has nothing left to do.
-fn search_name(cx: &Cx<'_>, model: &Model, graph: &Graph) -> String {
+fn search_name(cx: &Cx<'_>, model: &Model, graph: &Graph, tensors: &[Tensor]) -> String {
     let mut text = format!(
         "{}\n{} threads, {:?}, seed {}\n",
         model.hash, cx.goal.threads, cx.goal.policy, cx.goal.seed
     );
-    for &input in &graph.inputs {
-        text.push_str(&format!("{}\n", graph.fact(input)));
-    }
+    text.push_str(&inputs::contents_name(graph, tensors));
     for backend in cx.registry.iter() {
         text.push_str(&format!("{} {}\n", backend.name(), backend.version()));
     }
@@ -321,9 +319,14 @@ fn placements(
         .clone()
         .map(|command| Rc::new(RefCell::new(Worker::new(command, setting.threads))));
     let bench = Benches::new(cx.registry, pool(setting.threads)?, worker, scratch);
-    let until = |share: f64| match (exhausted, cx.goal.time_limit) {
+    let search = match (exhausted, cx.goal.time_limit) {
+        (false, Some(limit)) => Some(search_time(limit, graph, observed)),
+        _ => None,
+    };
+    // Of all time, 0.85, 0.7 and 0.5 where the rest is enough for whole plans.
+    let until = |share: f64| match (exhausted, search) {
         (true, _) => Some(started),
-        (false, limit) => limit.map(|limit| started + limit.mul_f64(share)),
+        (false, search) => search.map(|search| started + search.mul_f64(share / 0.7)),
     };
     let pricing = Pricing {
         graph,
@@ -334,7 +337,6 @@ fn placements(
         observed,
         last_level_cache: machine.last_level_cache(),
         first_deadline: until(0.5),
-        // The rest is for whole plans.
         deadline: until(0.7),
         cover_deadline: until(0.85),
         cancel: cx.cancel,
@@ -364,6 +366,21 @@ fn placements(
         });
     }
     Ok(placed)
+}
+
+/// How much of the time limit goes into measuring regions. The rest is for whole plans: each kind of noise
+/// floor takes about as long as the reference evaluation, which is needed in any case, and each plan
+/// is opened, verified and timed.
+fn search_time(limit: Duration, graph: &Graph, observed: &Observed<'_>) -> Duration {
+    const FLOORS: u32 = 2;
+    const PLANS: Duration = Duration::from_secs(2);
+    let start = Instant::now();
+    if let Some(&output) = graph.outputs.first() {
+        // Who needs the content meets the error.
+        let _ = observed.get(output);
+    }
+    let plans = PLANS + FLOORS * start.elapsed();
+    limit.saturating_sub(plans).clamp(limit.mul_f64(0.25), limit.mul_f64(0.7))
 }
 
 /// Emits a placement and has it judged.

@@ -115,6 +115,22 @@ fn sizes_that_a_model_has_may_be_given() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{shapes:?}: {said}");
     }
+    // Only a node without meaning here has the size.
+    let mut g = Graph::new("unknown");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[2]));
+    let shape = [Dim::symbol("rows")].into_iter().collect();
+    let op = ops::Opaque {
+        domain: "com.example".to_owned(),
+        name: "Unknown".to_owned(),
+        opset: 1,
+        attributes: Vec::new(),
+        outputs: vec![TensorType { dtype: DType::F32, shape }.into()],
+    };
+    g.outputs = vec![g.add1(op, &[x], origin("y")).unwrap()];
+    write(&f, "unknown.onnx", &g);
+    let words = &["`y` is f32[rows]", "no input has such a size"];
+    f.fails(&["run", "unknown.onnx"], 2, words, &[]);
+    f.fails(&["optimize", "unknown.onnx", "-o", "x.bricolage"], 2, words, &["x.bricolage"]);
 }
 
 #[test]
