@@ -208,6 +208,9 @@ pub(crate) fn run(c: &Contest<'_>) -> Result<Best, Error> {
     choose(c, entries, &same, known, news)
 }
 
+/// Runs of one plan that give a few samples, with those that are not counted around them.
+const FEW_RUNS: u32 = 15;
+
 fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
     let total = entries.len();
     let left = || c.deadline.map(|d| d.saturating_duration_since(Instant::now()));
@@ -251,7 +254,12 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
     }
     (c.cx.progress)(&Progress { phase: "time plans", done: 0, total, best_ns: None });
     let left = left().unwrap_or(Duration::from_secs(20));
+    // Each plan that was opened gets a few samples in any case.
+    let runs = entries.iter_mut().filter_map(|e| e.open.as_mut()?.sample(1).ok());
+    let least = FEW_RUNS * runs.sum::<Duration>() + right * Duration::from_millis(100);
+    let least = Instant::now() + least;
     let protocol = Protocol {
+        deadline: c.deadline.map(|d| d.max(least)),
         warmup: Duration::from_millis(100).min(left / (4 * total.max(1) as u32)),
         sample: Duration::from_millis(1),
         min_samples: 11,

@@ -284,5 +284,5 @@ fn coordinates(graph: &Graph, value: ValueId) -> usize {
 
 /// Whether a constant hides what it is added to or put in place of.
 fn lowest(t: &Tensor) -> bool {
-    t.dtype().is_float() && t.len() > 0 && t.to_f64().iter().all(|&v| v <= HIDES)
+    t.dtype().is_float() && !t.is_empty() && t.to_f64().iter().all(|&v| v <= HIDES)
 }

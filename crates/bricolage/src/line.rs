@@ -368,18 +368,18 @@ fn placements(
     Ok(placed)
 }
 
-/// How much of the time limit goes into measuring regions. The rest is for whole plans: each kind of noise
-/// floor takes about as long as the reference evaluation, which is needed in any case, and each plan
-/// is opened, verified and timed.
+/// How much of the time limit goes into measuring regions. The rest is for whole plans: each is opened,
+/// verified and timed, and each kind of noise floor that they have takes about twice as long as the
+/// reference evaluation, which is needed in any case.
 fn search_time(limit: Duration, graph: &Graph, observed: &Observed<'_>) -> Duration {
-    const FLOORS: u32 = 2;
+    const FLOORS: u32 = 3;
     const PLANS: Duration = Duration::from_secs(2);
     let start = Instant::now();
     if let Some(&output) = graph.outputs.first() {
         // Who needs the content meets the error.
         let _ = observed.get(output);
     }
-    let plans = PLANS + FLOORS * start.elapsed();
+    let plans = PLANS + 2 * FLOORS * start.elapsed();
     limit.saturating_sub(plans).clamp(limit.mul_f64(0.25), limit.mul_f64(0.7))
 }
 
@@ -478,7 +478,7 @@ pub fn save_unmeasured(
     let placed = place_unmeasured(registry, &rewritten.graph, goal)?;
     let emitted = emit(&rewritten.graph, &placed, registry, &goal.setting())?;
     let parent = folder.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(parent).map_err(Error::file("write", &parent))?;
+    std::fs::create_dir_all(parent).map_err(Error::file("write", parent))?;
     contest::save_scratch(&emitted, goal, folder)
 }
 
