@@ -44,9 +44,9 @@ impl Draw {
             (true, false) if dtype != DType::Bool || purpose.ones_show => Some(Draw::Ones),
             _ => None,
         };
-        let first = i64::from(purpose.divides);
+        let first = i64::from(purpose.divides || purpose.counts);
         match (purpose.rows, mask) {
-            (Some(rows), _) => Draw::Whole(0, rows.max(1)),
+            (Some(rows), _) => Draw::Whole(first, rows.max(first + 1)),
             (None, Some(mask)) => mask,
             _ if dtype == DType::Bool || purpose.unknown => Draw::Whole(0, 2),
             // Eight bits hold images and quantised numbers.
@@ -91,6 +91,8 @@ struct Purpose {
     ones_show: bool,
     /// Integers are divided by it.
     divides: bool,
+    /// It says how many of something there are.
+    counts: bool,
     /// A node without meaning here reads it.
     unknown: bool,
 }
@@ -129,7 +131,7 @@ impl Purpose {
         let op = &graph.node(node).op;
         let operands = &graph.node(node).inputs;
         let dtype = |v: ValueId| graph.fact(v).ty.as_tensor().map(|t| t.dtype);
-        let constant = |i: usize| graph.constant_of(operands.get(i).copied().flatten()?);
+        let constant = |i: usize| known(graph, operands.get(i).copied().flatten()?);
         match op {
             Op::Gather(g) if operand == 1 => self.picks(graph, at, node, g.axis, 1),
             Op::GatherElements(g) if operand == 1 => self.picks(graph, at, node, g.axis, 1),
@@ -151,7 +153,7 @@ impl Purpose {
             Op::Select(_) if operand == 0 => {
                 self.mask = true;
                 for (side, taken) in [(1, at.rises), (2, !at.rises)] {
-                    if constant(side).is_some_and(lowest) {
+                    if constant(side).is_some_and(|t| lowest(&t)) {
                         self.hides(taken);
                     }
                 }
@@ -180,7 +182,8 @@ impl Purpose {
             }
             Op::Select(_) => return Some(at),
             Op::Binary(f) => {
-                return self.arithmetic(*f, at, operand, constant(1 - operand), dtype(at.value)?);
+                let other = constant(1 - operand);
+                return self.arithmetic(*f, at, operand, other.as_ref(), dtype(at.value)?);
             }
             _ => {}
         }
@@ -249,6 +252,17 @@ impl Purpose {
                 self.mask |= zero != one;
                 (zero != one).then_some(Trace { rises: one, ..at })
             }
+            // One of several is meant.
+            Binary::Equal if least()? >= 0.0 && least() < largest() => {
+                self.pick(Some(largest()? as i64 + 1), at.offset);
+                None
+            }
+            // So many of several are meant: one of them at least.
+            f if f.compares() && least()? >= 0.0 && least() < largest() => {
+                self.pick(Some(largest()? as i64 + 2), at.offset);
+                self.counts = true;
+                None
+            }
             _ => None,
         }
     }
@@ -272,6 +286,32 @@ impl Purpose {
     fn pick(&mut self, rows: Option<i64>, offset: i64) {
         let Some(rows) = rows.map(|n| n.saturating_sub(offset)) else { return };
         self.rows = Some(self.rows.map_or(rows, |known| known.min(rows)));
+    }
+}
+
+/// Longest row of numbers that is written out.
+const LONGEST: i64 = 1 << 20;
+
+/// The elements of a value that does not depend on inputs, in some order, some perhaps repeated.
+fn known(graph: &Graph, mut value: ValueId) -> Option<Tensor> {
+    loop {
+        if let Some(t) = graph.constant_of(value) {
+            return Some(t.clone());
+        }
+        let node = graph.node(graph.producer(value)?);
+        match &node.op {
+            Op::Reshape(_) | Op::Expand(_) | Op::Tile(_) | Op::Transpose(_) => {
+                value = node.inputs.first().copied().flatten()?;
+            }
+            Op::Iota(iota) => {
+                let (start, len) = (iota.start.as_const()?, iota.len.as_const()?);
+                let step = iota.step;
+                return (0..=LONGEST).contains(&len).then(|| {
+                    Tensor::generate(iota.dtype, &[len], |i| (start + i as i64 * step) as f64)
+                });
+            }
+            _ => return None,
+        }
     }
 }
 

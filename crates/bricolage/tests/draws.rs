@@ -93,6 +93,28 @@ fn rows_of_tables() {
 }
 
 #[test]
+fn one_or_so_many_of_several() {
+    // Written out as a comparison with every number, and a mask from a length.
+    for (compare, length_first, wanted) in [
+        (ops::Binary::Equal, true, Draw::Whole(0, 257)),
+        (ops::Binary::Equal, false, Draw::Whole(0, 257)),
+        (ops::Binary::Greater, true, Draw::Whole(1, 258)),
+        (ops::Binary::Less, false, Draw::Whole(1, 258)),
+    ] {
+        let mut m = Maker::new();
+        let input = m.input(DType::I64, &[2, 1]);
+        let iota =
+            ops::Iota { dtype: DType::I64, start: Dim::from(0), len: Dim::from(257), step: 1 };
+        let all = m.op(iota, &[]);
+        let to = [2, 257].into_iter().map(Dim::from).collect();
+        let all = m.op(ops::Expand { to }, &[all]);
+        let sides = if length_first { [input, all] } else { [all, input] };
+        let y = m.op(compare, &sides);
+        assert_eq!(m.draw(y), wanted, "{compare:?}");
+    }
+}
+
+#[test]
 fn masks_hide_nothing() {
     // (1 - mask) * lowest is added.
     let mut m = Maker::new();
