@@ -1,13 +1,15 @@
 //! The artefact: a directory with the plan, its weights, a self-test and a manifest.
 //!
 //! It is written beside its final place and moved there when it is whole. Loading checks the hash
-//! of every file, and that the machine is the one that the plan was made for.
+//! of every file and of the manifest itself, and that the machine is the one that the plan was made for.
 
 use crate::{Error, Temporary, Weights, npz};
 use bricolage_backend::Registry;
 use bricolage_ir::{Error as Difference, Tolerance};
 use bricolage_measure::Machine;
-use bricolage_runtime::{Plan, Pool, Program, Session, map_file, open_file, read_file};
+use bricolage_runtime::{
+    Plan, Pool, Program, Session, in_words, kind_of, map_file, open_file, read_file,
+};
 use bricolage_tensor::Tensor;
 use rustix::fs::{CWD, RenameFlags};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -20,7 +22,7 @@ use std::{
 };
 
 /// Raised when the directory changes in a way that older programs cannot read.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 const PLAN: &str = "plan";
 const WEIGHTS: &str = "weights.bin";
@@ -66,7 +68,7 @@ pub struct Manifest {
     pub seed: u64,
     /// Backends that the plan needs, with their versions.
     pub backends: BTreeMap<String, String>,
-    /// Hashes of the other files.
+    /// Hashes of the other files; that of the manifest is the last field of its text.
     pub files: BTreeMap<String, String>,
     /// How far each output may be from the self-test's.
     pub allowed: Vec<Allowed>,
@@ -90,11 +92,6 @@ pub struct Contents<'a, R: Serialize> {
     pub report: &'a R,
 }
 
-fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |e| Error::File { action, path, why: e.to_string() }
-}
-
 /// Writes an artefact to `folder`, replacing an artefact that is there when `overwrite` is set.
 ///
 /// Nothing is left half-written: on an error the folder is as it was before.
@@ -105,7 +102,7 @@ pub fn save<R: Serialize>(
 ) -> Result<(), Error> {
     refuse_existing(folder, overwrite)?;
     let partial = Temporary::new(sibling(folder, "partial"));
-    write_all(partial.path(), contents)?;
+    write_all(partial.path(), folder, contents)?;
     replace(partial.path(), folder)
 }
 
@@ -114,7 +111,7 @@ pub fn save<R: Serialize>(
 pub(crate) fn require_room(folder: &Path, overwrite: bool) -> Result<(), Error> {
     refuse_existing(folder, overwrite)?;
     let partial = Temporary::new(sibling(folder, "partial"));
-    fs::create_dir(partial.path()).map_err(file_error("write", folder))
+    fs::create_dir(partial.path()).map_err(Error::file("write", folder))
 }
 
 /// Fails when something is at `folder` that may not be replaced: anything without `overwrite`, and
@@ -130,13 +127,13 @@ pub fn refuse_existing(folder: &Path, overwrite: bool) -> Result<(), Error> {
                 path: folder.to_owned(),
                 why: "its parent is no folder".to_owned(),
             }),
-            Err(e) => Err(file_error("write", folder)(e)),
+            Err(e) => Err(Error::file("write", folder)(e)),
         };
     }
     let why = match (overwrite, foreign(folder)) {
         (true, None) => return Ok(()),
-        (false, _) => "it exists; --overwrite replaces it".to_owned(),
-        (true, Some(why)) => why,
+        (false, None) => "it exists; --overwrite replaces it".to_owned(),
+        (_, Some(why)) => why,
     };
     Err(Error::File { action: "write", path: folder.to_owned(), why })
 }
@@ -146,11 +143,12 @@ fn foreign(folder: &Path) -> Option<String> {
     const OURS: [&str; 6] = [PLAN, WEIGHTS, SELF_TEST, MODEL, REPORT, MANIFEST];
     let whole = fs::symlink_metadata(folder).is_ok_and(|m| m.is_dir());
     if !whole || !folder.join(MANIFEST).is_file() {
-        return Some("it exists and is no artefact".to_owned());
+        let kind = kind_of(folder).unwrap_or("a file");
+        return Some(format!("it is {kind}, and no artefact that could be replaced"));
     }
     let names = match fs::read_dir(folder) {
         Ok(entries) => entries.flatten().map(|e| e.file_name()),
-        Err(e) => return Some(e.to_string()),
+        Err(e) => return Some(in_words(e, folder).to_string()),
     };
     let mut others = names.filter(|n| !OURS.iter().any(|o| n.to_str() == Some(*o)));
     others.next().map(|name| format!("it holds `{}`, which is not ours", name.to_string_lossy()))
@@ -168,28 +166,33 @@ fn replace(partial: &Path, folder: &Path) -> Result<(), Error> {
             return Ok(());
         }
         let old = sibling(folder, "old");
-        fs::rename(folder, &old).map_err(file_error("replace", folder))?;
+        fs::rename(folder, &old).map_err(Error::file("replace", folder))?;
         if let Err(e) = fs::rename(partial, folder) {
             // Put back what was there.
             let _ = fs::rename(&old, folder);
-            return Err(file_error("write", folder)(e));
+            return Err(Error::file("write", folder)(e));
         }
         let _ = fs::remove_dir_all(&old);
         return Ok(());
     }
-    fs::rename(partial, folder).map_err(file_error("write", folder))
+    fs::rename(partial, folder).map_err(Error::file("write", folder))
 }
 
-fn write_all<R: Serialize>(folder: &Path, contents: Contents<'_, R>) -> Result<(), Error> {
-    fs::create_dir_all(folder).map_err(file_error("write", folder))?;
+/// Writes everything to `folder`; errors name the places in `final_folder`, where it shall lie.
+fn write_all<R: Serialize>(
+    folder: &Path,
+    final_folder: &Path,
+    contents: Contents<'_, R>,
+) -> Result<(), Error> {
+    let fault = |name: &str| Error::file("write", &final_folder.join(name));
+    fs::create_dir_all(folder).map_err(Error::file("write", final_folder))?;
     let mut manifest = contents.manifest;
     let mut put = |name: &str,
                    write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>|
      -> Result<(), Error> {
-        let path = folder.join(name);
-        let file = File::create(&path).map_err(file_error("write", &path))?;
+        let file = File::create(folder.join(name)).map_err(fault(name))?;
         let mut hashing = Hashing { to: BufWriter::new(file), hash: blake3::Hasher::new() };
-        write(&mut hashing).and_then(|()| hashing.flush()).map_err(file_error("write", &path))?;
+        write(&mut hashing).and_then(|()| hashing.flush()).map_err(fault(name))?;
         manifest.files.insert(name.to_owned(), hashing.hash.finalize().to_hex().to_string());
         Ok(())
     };
@@ -210,12 +213,30 @@ fn write_all<R: Serialize>(folder: &Path, contents: Contents<'_, R>) -> Result<(
         .chain(contents.outputs.iter().map(|(n, t)| (format!("output/{n}"), t.clone())))
         .collect();
     let test_path = folder.join(SELF_TEST);
-    npz::write(&test_path, &test)?;
+    npz::write(&test_path, &test).map_err(|e| match e {
+        npz::NpzError::Io { error, .. } => fault(SELF_TEST)(error),
+        other => other.into(),
+    })?;
     manifest.files.insert(SELF_TEST.to_owned(), hash_file(&test_path)?);
     let text = serde_json::to_string_pretty(&manifest)
         .map_err(|e| Error::Internal { what: e.to_string() })?;
-    let path = folder.join(MANIFEST);
-    fs::write(&path, text).map_err(file_error("write", &path))
+    fs::write(folder.join(MANIFEST), sealed(&text)).map_err(fault(MANIFEST))
+}
+
+/// Between the manifest's text and its hash, and after the hash.
+const SEAL: (&str, &str) = (",\n  \"checksum\": \"", "\"\n}\n");
+
+/// The text of a JSON object with the hash of all of it, but for the brace at its end, as its last field.
+fn sealed(text: &str) -> String {
+    let body = text.trim_end().trim_end_matches('}').trim_end();
+    let hash = blake3::hash(body.as_bytes()).to_hex();
+    format!("{body}{}{hash}{}", SEAL.0, SEAL.1)
+}
+
+/// Whether the text is as [`sealed`] made it, to the byte.
+fn is_sealed(text: &str) -> bool {
+    let body = text.rfind(SEAL.0).map(|at| &text[..at]);
+    body.is_some_and(|body| sealed(&format!("{body}\n}}")) == text)
 }
 
 struct Hashing<W> {
@@ -236,7 +257,7 @@ impl<W: Write> Write for Hashing<W> {
 }
 
 fn hash_file(path: &Path) -> Result<String, Error> {
-    let bytes = map_file(path).map_err(file_error("read", path))?;
+    let bytes = map_file(path).map_err(Error::file("read", path))?;
     Ok(blake3::hash(&bytes).to_hex().to_string())
 }
 
@@ -255,20 +276,52 @@ pub struct Loaded {
     pub folder: PathBuf,
 }
 
-/// Reads only the manifest.
+/// Reads only the manifest, which must be as it was written.
 pub fn manifest(folder: &Path) -> Result<Manifest, Error> {
-    read_json(folder, MANIFEST)
+    let wrong = |why: String| Error::Artefact { path: folder.to_owned(), why };
+    let text = read_text(folder, MANIFEST)?;
+    // The fields of another version may be others.
+    #[derive(Deserialize)]
+    struct Version {
+        schema_version: u32,
+    }
+    let Version { schema_version: found } = parse(folder, MANIFEST, &text)?;
+    if found != SCHEMA_VERSION {
+        return Err(wrong(format!(
+            "it has schema version {found}, this program reads {SCHEMA_VERSION}"
+        )));
+    }
+    if !is_sealed(&text) {
+        return Err(wrong(format!("{MANIFEST} was changed: its checksum is that of another text")));
+    }
+    parse(folder, MANIFEST, &text)
 }
 
-/// Reads the report that was written with the artefact.
+/// Reads the report that was written with the artefact, after [`verify`].
 pub fn report<R: DeserializeOwned>(folder: &Path) -> Result<R, Error> {
-    read_json(folder, REPORT)
+    verify(folder)?;
+    parse(folder, REPORT, &read_text(folder, REPORT)?)
 }
 
-fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, Error> {
+/// Fails when what lies at `folder` cannot be an artefact.
+pub fn require_artefact(folder: &Path) -> Result<(), Error> {
+    let found = match fs::metadata(folder).map_err(Error::file("read", folder))?.is_dir() {
+        true if folder.join(MANIFEST).exists() => return Ok(()),
+        true => format!("a folder without {MANIFEST}"),
+        false => kind_of(folder).unwrap_or("a file").to_owned(),
+    };
+    let why = format!("it is {found}, and an artefact is a folder that `optimize` wrote");
+    Err(Error::Artefact { path: folder.to_owned(), why })
+}
+
+fn read_text(folder: &Path, name: &str) -> Result<String, Error> {
+    require_artefact(folder)?;
     let path = folder.join(name);
-    let text = open_file(&path).and_then(io::read_to_string).map_err(file_error("read", &path))?;
-    serde_json::from_str(&text).map_err(|e| Error::Artefact {
+    open_file(&path).and_then(io::read_to_string).map_err(Error::file("read", &path))
+}
+
+fn parse<T: DeserializeOwned>(folder: &Path, name: &str, text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|e| Error::Artefact {
         path: folder.to_owned(),
         why: format!("its {name} is damaged: {e}"),
     })
@@ -278,12 +331,6 @@ fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, Error>
 pub fn verify(folder: &Path) -> Result<Manifest, Error> {
     let wrong = |why: String| Error::Artefact { path: folder.to_owned(), why };
     let manifest = manifest(folder)?;
-    if manifest.schema_version != SCHEMA_VERSION {
-        let found = manifest.schema_version;
-        return Err(wrong(format!(
-            "it has schema version {found}, this program reads {SCHEMA_VERSION}"
-        )));
-    }
     for needed in [PLAN, WEIGHTS, SELF_TEST, REPORT] {
         if !manifest.files.contains_key(needed) {
             return Err(wrong(format!("its manifest does not name {needed}")));
@@ -345,11 +392,11 @@ pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
     let wrong = |why: String| Error::Artefact { path: folder.to_owned(), why };
     let manifest = verify(folder)?;
     require_here(folder, &manifest, registry)?;
-    let bytes = fs::read(folder.join(PLAN)).map_err(file_error("read", &folder.join(PLAN)))?;
+    let bytes = fs::read(folder.join(PLAN)).map_err(Error::file("read", &folder.join(PLAN)))?;
     let plan: Plan =
         postcard::from_bytes(&bytes).map_err(|e| wrong(format!("its plan is damaged: {e}")))?;
     let path = folder.join(WEIGHTS);
-    let weights = read_file(&path).map_err(file_error("read", &path))?;
+    let weights = read_file(&path).map_err(Error::file("read", &path))?;
     let program = Program::load(plan, weights, registry)?;
     Ok(Loaded { manifest, program: Arc::new(program), folder: folder.to_owned() })
 }

@@ -4,7 +4,7 @@
 use crate::{
     Cx, Emitted, Error, Goal, Progress, Temporary,
     artefact::{self, Allowed},
-    line, report,
+    inputs, line, report,
     worker::{Alone, OpenPlan, RemotePlan},
 };
 use bricolage_ir::{Error as Difference, Graph, NodeId, Tolerance, evaluate_noisy};
@@ -13,7 +13,7 @@ use bricolage_measure::{
     SampleError, Verdict, pair, race,
 };
 use bricolage_onnx::Model;
-use bricolage_placement::{Form, Observed, Placed};
+use bricolage_placement::{Form, Observed, Placed, PlacedRegion};
 use bricolage_tensor::{Datum, Tensor};
 use std::{
     cell::RefCell,
@@ -87,9 +87,7 @@ fn key(c: &Contest<'_>, placed: &Placed) -> Key {
         c.cx.goal.threads,
         c.cx.goal.seed
     );
-    for &input in &c.graph.inputs {
-        text.push_str(&format!("input {}\n", c.graph.fact(input)));
-    }
+    text.push_str(&inputs::contents_name(c.graph, c.tensors));
     for region in &placed.regions {
         let nodes: Vec<u32> = region.region().nodes.iter().map(|n| n.0).collect();
         let version = match &region.offer.form {
@@ -108,22 +106,26 @@ fn key(c: &Contest<'_>, placed: &Placed) -> Key {
     Key(text)
 }
 
+/// The nodes whose kernels add noise of their own, with the bits of its size: the key of [`Floors`].
+fn noisy_nodes(placed: &Placed) -> Vec<(NodeId, u64)> {
+    let one = |region: &PlacedRegion| {
+        let error = region.offer.candidate.numerics.error();
+        (error > 0.0).then(|| (region.region().exit(), error.to_bits()))
+    };
+    let mut all: Vec<(NodeId, u64)> = placed.regions.iter().filter_map(one).collect();
+    all.sort_unstable();
+    all
+}
+
 /// How far each output may be from the reference when nothing but rounding differs, and the noise
 /// that the numerics classes of the plan's kernels add.
 fn allowed(c: &Contest<'_>, placed: &Placed) -> Result<Vec<Allowed>, Error> {
-    let mut extra: HashMap<NodeId, f64> = HashMap::new();
-    for region in &placed.regions {
-        let error = region.offer.candidate.numerics.error();
-        if error > 0.0 {
-            extra.insert(region.region().exit(), error);
-        }
-    }
-    let mut noisy_nodes: Vec<(NodeId, u64)> =
-        extra.iter().map(|(&n, error)| (n, error.to_bits())).collect();
-    noisy_nodes.sort_unstable();
+    let noisy_nodes = noisy_nodes(placed);
     if let Some(known) = c.floors.borrow().get(&noisy_nodes) {
         return Ok(known.clone());
     }
+    let extra: HashMap<NodeId, f64> =
+        noisy_nodes.iter().map(|&(n, error)| (n, f64::from_bits(error))).collect();
     let data: Vec<Datum> = c.tensors.iter().cloned().map(Datum::from).collect();
     let noisy =
         evaluate_noisy(c.graph, &data, &|n| extra.get(&n).copied().unwrap_or(0.0), c.cx.goal.seed)?;
@@ -206,20 +208,40 @@ pub(crate) fn run(c: &Contest<'_>) -> Result<Best, Error> {
     choose(c, entries, &same, known, news)
 }
 
+/// Runs of one plan that give a few samples, with those that are not counted around them.
+const FEW_RUNS: u32 = 15;
+
 fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
     let total = entries.len();
+    let left = || c.deadline.map(|d| d.saturating_duration_since(Instant::now()));
+    // One right plan is needed in any case; what another one takes is told by those before it.
+    let (mut right, mut longest) = (0, Duration::ZERO);
     for (done, entry) in entries.iter_mut().enumerate() {
         (c.cx.progress)(&Progress { phase: "verify plans", done, total, best_ns: None });
         if entry.refused.is_some() {
             continue;
         }
-        // After a stop only the first plan, which is needed in any case, is opened.
-        if c.cx.cancel.is_cancelled() && done > 0 {
-            entry.refused = Some("the search was stopped before it was verified".to_owned());
+        // Most of it goes into the noise floor, which plans may share.
+        let known = c.floors.borrow().contains_key(&noisy_nodes(&c.placed[entry.placed]));
+        let expected = if known { Duration::ZERO } else { longest };
+        let why = match left() {
+            _ if right == 0 => None,
+            _ if c.cx.cancel.is_cancelled() => {
+                Some("the search was stopped before it was verified")
+            }
+            Some(left) if left <= expected => Some("there was no time to verify it"),
+            _ => None,
+        };
+        if let Some(why) = why {
+            entry.refused = Some(why.to_owned());
             continue;
         }
-        match open(c, entry.placed, &entry.key) {
+        let start = Instant::now();
+        let opened = open(c, entry.placed, &entry.key);
+        longest = longest.max(start.elapsed());
+        match opened {
             Ok((plan, scratch)) => {
+                right += 1;
                 entry.open = Some(plan);
                 entry._scratch = scratch;
             }
@@ -231,10 +253,14 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
         }
     }
     (c.cx.progress)(&Progress { phase: "time plans", done: 0, total, best_ns: None });
-    let left =
-        c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
+    let left = left().unwrap_or(Duration::from_secs(20));
+    // Each plan that was opened gets a few samples in any case.
+    let runs = entries.iter_mut().filter_map(|e| e.open.as_mut()?.sample(1).ok());
+    let least = FEW_RUNS * runs.sum::<Duration>() + right * Duration::from_millis(100);
+    let least = Instant::now() + least;
     let protocol = Protocol {
-        warmup: Duration::from_millis(100),
+        deadline: c.deadline.map(|d| d.max(least)),
+        warmup: Duration::from_millis(100).min(left / (4 * total.max(1) as u32)),
         sample: Duration::from_millis(1),
         min_samples: 11,
         max_samples: 101,
@@ -268,6 +294,7 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
                 }
                 entries[i].measured = Some(measurement);
             }
+            Verdict::Stopped => {}
             Verdict::Failed(_) if c.cx.cancel.is_cancelled() => {}
             Verdict::Failed(why) => entries[i].refused = Some(why.0),
         }
@@ -290,11 +317,7 @@ fn open(
         Some(command) => {
             let folder = c.scratch.join(format!("plan-{}-{placed}", std::process::id()));
             let scratch = Temporary::new(folder.clone());
-            fs::create_dir_all(&c.scratch).map_err(|e| Error::File {
-                action: "write",
-                path: c.scratch.clone(),
-                why: e.to_string(),
-            })?;
+            fs::create_dir_all(&c.scratch).map_err(Error::file("write", &c.scratch))?;
             if folder.exists() {
                 let _ = fs::remove_dir_all(&folder);
             }
@@ -385,8 +408,8 @@ fn choose(
     let mut chosen = match (best_single, best_mix) {
         (Some(s), _) => s,
         (None, Some(m)) => m,
-        // Nothing was timed: the first plan is the one that prices favour.
-        (None, None) => 0,
+        // Nothing was timed: prices favour the first plan, if it is right.
+        (None, None) => entries.iter().position(|e| e.refused.is_none()).unwrap_or(0),
     };
     let mut ratio = None;
     if let (Some(s), Some(m)) = (best_single, best_mix) {
@@ -472,9 +495,15 @@ fn compare(
         let known = c.database.note(&name)?;
         return Ok(known.and_then(|text| serde_json::from_str(&text).ok()));
     }
-    (c.cx.progress)(&Progress { phase: "compare plans", done: 0, total: 1, best_ns: None });
     let left =
         c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
+    // Each side of a pair is run twice, once to warm up.
+    let once = |e: &Entry| e.measured.as_ref().map_or(0.0, |m| m.median_ns);
+    let least = 2.0 * (once(&entries[plan]) + once(&entries[other]));
+    if left.as_nanos() as f64 <= f64::from(Pairing::default().min_pairs) * least {
+        return Ok(None);
+    }
+    (c.cx.progress)(&Progress { phase: "compare plans", done: 0, total: 1, best_ns: None });
     let pairing = Pairing {
         limit: left.clamp(Duration::from_millis(300), Duration::from_secs(30)),
         seed: c.cx.goal.seed,

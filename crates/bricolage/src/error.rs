@@ -1,8 +1,9 @@
 //! What can go wrong, with a code, the facts and one thing to do about it.
 
 use bricolage_placement::PlaceError;
+use bricolage_runtime::in_words;
 use std::{
-    fmt,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -128,6 +129,15 @@ fn model_name(path: &Path, error: &bricolage_onnx::ImportError) -> String {
 }
 
 impl Error {
+    /// A file that cannot be read, written or replaced, from what the system said.
+    pub fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+        let path = path.to_owned();
+        move |e| {
+            let why = in_words(e, &path).to_string();
+            Error::File { action, path, why }
+        }
+    }
+
     /// The code under which the error is known.
     pub fn code(&self) -> &'static str {
         match self {
@@ -173,6 +183,11 @@ impl Error {
             }
             Error::Symbolic { .. } => {
                 Some("fix the sizes with --shape NAME:1x3x224x224".to_owned())
+            }
+            Error::Import { error, .. } if error.is_unsupported() => {
+                let whole = "a foreign runtime takes the model whole in `run`, `bench` and `compare`, as \
+                             MODEL@onnxruntime";
+                Some(error.help().map_or_else(|| whole.to_owned(), |h| format!("{h}; {whole}")))
             }
             Error::Import { error, .. } => error.help(),
             _ => None,

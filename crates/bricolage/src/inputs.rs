@@ -1,9 +1,10 @@
 //! Inputs for a model: fixed by the user's sizes, drawn from a seed, or read from a file.
 
+pub use crate::draw::Draw;
 use crate::{Error, InputShape};
-use bricolage_ir::{Graph, Op, ValueId, ops::Unary};
+use bricolage_ir::{Graph, ValueId};
 use bricolage_measure::Machine;
-use bricolage_tensor::{DType, Datum, Dim, Rng, Symbol, Tensor, Type};
+use bricolage_tensor::{Datum, Dim, Rng, Symbol, Tensor, Type};
 use std::collections::BTreeMap;
 
 /// Gives every symbolic dim of the inputs the size that `shapes` say, and infers all types anew.
@@ -108,17 +109,20 @@ pub fn require_fixed(graph: &Graph) -> Result<(), Error> {
         if let Type::Tensor(t) = &graph.fact(value).ty
             && t.shape.as_fixed().is_none()
         {
-            return Err(Error::Symbolic {
-                value: graph.value(value).name.to_string(),
-                ty: t.to_string(),
-            });
+            let value = graph.value(value).name.to_string();
+            if graph.symbols().is_empty() && t.shape.iter().any(|d| d.as_const().is_none()) {
+                return Err(Error::Inputs {
+                    what: format!("value `{value}` is {t}, and no input has such a size"),
+                    help: "declare its sizes in the model's value_info".to_owned(),
+                });
+            }
+            return Err(Error::Symbolic { value, ty: t.to_string() });
         }
     }
     require_memory(graph, graph.values())
 }
 
-/// Seeded contents for every input: floats are normal with mean 0 and variance 1; integers that
-/// index a table lie within it; other integers and booleans are 0 or 1.
+/// Seeded contents for every input, each as [`Draw::of`] says.
 pub fn sample_inputs(graph: &Graph, seed: u64) -> Result<Vec<Tensor>, Error> {
     require_memory(graph, graph.inputs.iter().copied())?;
     let mut rng = Rng::new(seed ^ 0x6272_6963);
@@ -133,51 +137,23 @@ pub fn sample_inputs(graph: &Graph, seed: u64) -> Result<Vec<Tensor>, Error> {
             value: name.to_string(),
             ty: graph.fact(value).to_string(),
         })?;
-        let bound =
-            if dtype.is_float() { 0 } else { index_bound(graph, value).unwrap_or(2).max(1) };
-        tensors.push(Tensor::generate(dtype, &dims, |_| match dtype {
-            DType::Bool => rng.below(2) as f64,
-            _ if dtype.is_float() => rng.normal(),
-            _ => rng.below(bound as usize) as f64,
-        }));
+        tensors.push(Draw::of(graph, value).tensor(dtype, &dims, &mut rng));
     }
     Ok(tensors)
 }
 
-/// The smallest table that an integer value indexes, looking through ops that keep its elements.
-fn index_bound(graph: &Graph, value: ValueId) -> Option<i64> {
-    let mut bound: Option<i64> = None;
-    let mut open = vec![value];
-    let mut seen = vec![value];
-    while let Some(value) = open.pop() {
-        for at in graph.uses(value) {
-            let node = graph.node(at.node);
-            let table = match &node.op {
-                Op::Gather(g) if at.operand == 1 => Some(g.axis),
-                _ => None,
-            };
-            if let Some(axis) = table
-                && let Some(data) = node.inputs[0]
-                && let Type::Tensor(t) = &graph.fact(data).ty
-                && let Some(size) = t.shape.get(axis).and_then(Dim::as_const)
-            {
-                bound = Some(bound.map_or(size, |b: i64| b.min(size)));
-            }
-            let keeps = matches!(
-                node.op,
-                Op::Reshape(_)
-                    | Op::Transpose(_)
-                    | Op::Expand(_)
-                    | Op::Cast(_)
-                    | Op::Unary(Unary::Identity)
-            );
-            if keeps && !seen.contains(&node.outputs[0]) {
-                seen.push(node.outputs[0]);
-                open.push(node.outputs[0]);
-            }
-        }
-    }
-    bound
+/// Types and contents of the inputs, one line each: what was verified with others is not verified.
+pub(crate) fn contents_name(graph: &Graph, tensors: &[Tensor]) -> String {
+    let one = |(&v, t): (&ValueId, &Tensor)| {
+        format!("input {} {}\n", graph.fact(v), blake3::hash(t.bytes()).to_hex())
+    };
+    graph.inputs.iter().zip(tensors).map(one).collect()
+}
+
+/// How [`sample_inputs`] draws each input, one line each.
+pub fn describe_draws(graph: &Graph) -> Vec<String> {
+    let one = |&v: &ValueId| format!("input `{}`: {}", graph.value(v).name, Draw::of(graph, v));
+    graph.inputs.iter().map(one).collect()
 }
 
 /// The tensors of an npz file in the graph's order; every input must be there, with its type.

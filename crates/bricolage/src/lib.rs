@@ -8,6 +8,7 @@ pub mod artefact;
 mod check;
 mod claim;
 mod contest;
+mod draw;
 mod emit;
 mod error;
 mod goal;
@@ -27,8 +28,8 @@ pub use error::{Blame, Error, render};
 pub use goal::{Goal, InputShape, Progress};
 pub use inspect::{Inspection, Port, inspect};
 pub use line::{
-    Cx, Outcome, compile_unmeasured, import, optimize, place_unmeasured, pool, rewrite,
-    save_unmeasured,
+    Cx, Outcome, compile_unmeasured, import, import_interface, optimize, place_unmeasured, pool,
+    rewrite, save_unmeasured,
 };
 pub use temporary::Temporary;
 pub use weights::Weights;

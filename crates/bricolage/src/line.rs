@@ -55,6 +55,13 @@ pub fn import(path: &Path) -> Result<Model, Error> {
     bricolage_onnx::load(path).map_err(|error| Error::Import { path: path.to_owned(), error })
 }
 
+/// Reads what goes into an ONNX model and comes out, for a runtime that takes the model whole: all its
+/// nodes are one that has no meaning here.
+pub fn import_interface(path: &Path) -> Result<Graph, Error> {
+    bricolage_onnx::load_interface(path)
+        .map_err(|error| Error::Import { path: path.to_owned(), error })
+}
+
 /// Simplifies a graph: the same meaning in fewer, larger ops.
 pub fn rewrite(graph: Graph) -> Result<Rewritten, Error> {
     bricolage_rewrite::simplify(graph)
@@ -79,12 +86,13 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     step("import");
     let model = import(path)?;
     let graph = inputs::bind_shapes(&model.graph, &cx.goal.shapes)?;
+    // What an input is for is plainest before ops are merged.
+    let tensors = inputs::sample_inputs(&graph, cx.goal.seed)?;
     step("rewrite");
     let before = graph.nodes().count();
     let rewritten = rewrite(graph)?;
     let graph = &rewritten.graph;
     inputs::require_fixed(graph)?;
-    let tensors = inputs::sample_inputs(graph, cx.goal.seed)?;
     let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
     let observed = Observed::new(graph, &data);
 
@@ -101,7 +109,7 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     let lock = lock(cx, &mut warnings)?;
     // The time limit is for the search: waiting for others does not count.
     let started = started + waiting.elapsed();
-    let search = search_name(cx, &model, graph);
+    let search = search_name(cx, &model, graph, &tensors);
     let limit = cx.goal.time_limit.map_or(f64::INFINITY, |l| l.as_secs_f64());
     let ended = opened.database.note(&search)?.and_then(|text| text.parse::<f64>().ok());
     let exhausted = ended.is_some_and(|before| limit <= before);
@@ -282,14 +290,12 @@ fn lock(cx: &Cx<'_>, warnings: &mut Vec<String>) -> Result<Option<MeasuringLock>
 
 /// The name under which the database keeps how many seconds a search that ended was given: a search
 /// with no more time has nothing left to do.
-fn search_name(cx: &Cx<'_>, model: &Model, graph: &Graph) -> String {
+fn search_name(cx: &Cx<'_>, model: &Model, graph: &Graph, tensors: &[Tensor]) -> String {
     let mut text = format!(
         "{}\n{} threads, {:?}, seed {}\n",
         model.hash, cx.goal.threads, cx.goal.policy, cx.goal.seed
     );
-    for &input in &graph.inputs {
-        text.push_str(&format!("{}\n", graph.fact(input)));
-    }
+    text.push_str(&inputs::contents_name(graph, tensors));
     for backend in cx.registry.iter() {
         text.push_str(&format!("{} {}\n", backend.name(), backend.version()));
     }
@@ -313,9 +319,14 @@ fn placements(
         .clone()
         .map(|command| Rc::new(RefCell::new(Worker::new(command, setting.threads))));
     let bench = Benches::new(cx.registry, pool(setting.threads)?, worker, scratch);
-    let until = |share: f64| match (exhausted, cx.goal.time_limit) {
+    let search = match (exhausted, cx.goal.time_limit) {
+        (false, Some(limit)) => Some(search_time(limit, graph, observed)),
+        _ => None,
+    };
+    // Of all time, 0.85, 0.7 and 0.5 where the rest is enough for whole plans.
+    let until = |share: f64| match (exhausted, search) {
         (true, _) => Some(started),
-        (false, limit) => limit.map(|limit| started + limit.mul_f64(share)),
+        (false, search) => search.map(|search| started + search.mul_f64(share / 0.7)),
     };
     let pricing = Pricing {
         graph,
@@ -326,7 +337,6 @@ fn placements(
         observed,
         last_level_cache: machine.last_level_cache(),
         first_deadline: until(0.5),
-        // The rest is for whole plans.
         deadline: until(0.7),
         cover_deadline: until(0.85),
         cancel: cx.cancel,
@@ -356,6 +366,21 @@ fn placements(
         });
     }
     Ok(placed)
+}
+
+/// How much of the time limit goes into measuring regions. The rest is for whole plans: each is opened,
+/// verified and timed, and each kind of noise floor that they have takes about twice as long as the
+/// reference evaluation, which is needed in any case.
+fn search_time(limit: Duration, graph: &Graph, observed: &Observed<'_>) -> Duration {
+    const FLOORS: u32 = 3;
+    const PLANS: Duration = Duration::from_secs(2);
+    let start = Instant::now();
+    if let Some(&output) = graph.outputs.first() {
+        // Who needs the content meets the error.
+        let _ = observed.get(output);
+    }
+    let plans = PLANS + 2 * FLOORS * start.elapsed();
+    limit.saturating_sub(plans).clamp(limit.mul_f64(0.25), limit.mul_f64(0.7))
 }
 
 /// Emits a placement and has it judged.
@@ -453,11 +478,7 @@ pub fn save_unmeasured(
     let placed = place_unmeasured(registry, &rewritten.graph, goal)?;
     let emitted = emit(&rewritten.graph, &placed, registry, &goal.setting())?;
     let parent = folder.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(parent).map_err(|e| Error::File {
-        action: "write",
-        path: parent.to_owned(),
-        why: e.to_string(),
-    })?;
+    std::fs::create_dir_all(parent).map_err(Error::file("write", parent))?;
     contest::save_scratch(&emitted, goal, folder)
 }
 

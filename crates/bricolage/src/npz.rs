@@ -5,12 +5,11 @@
 //! type `|V2`, opaque elements of two bytes. `numpy.load(..)[name].view(ml_dtypes.bfloat16)` reads
 //! them; what `numpy.savez` writes of such an array is read here.
 
-use crate::Temporary;
+use crate::temporary;
 use bricolage_runtime::open_file;
 use bricolage_tensor::{DType, Storage, Tensor};
 use std::{
-    fs::File,
-    io::{self, Read, Seek, Write},
+    io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
@@ -19,8 +18,10 @@ use std::{
 #[non_exhaustive]
 pub enum NpzError {
     /// The system refused.
-    #[error("`{path}`: {error}")]
+    #[error("cannot {action} `{path}`: {error}")]
     Io {
+        /// `read` or `write`.
+        action: &'static str,
         /// The file.
         path: PathBuf,
         /// What the system said.
@@ -51,7 +52,11 @@ const LARGEST: u64 = 1 << 40;
 
 /// Reads every array of an `.npz` archive, in its order, without the `.npy` suffix of their names.
 pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>, NpzError> {
-    let file = open_file(path).map_err(|error| NpzError::Io { path: path.to_owned(), error })?;
+    let file = open_file(path).map_err(|error| NpzError::Io {
+        action: "read",
+        path: path.to_owned(),
+        error,
+    })?;
     read_from(file, path)
 }
 
@@ -83,30 +88,77 @@ fn read_from(source: impl Read + Seek, path: &Path) -> Result<Vec<(String, Tenso
 
 /// Writes tensors as an uncompressed `.npz` archive, replacing the file only when all is written.
 pub fn write(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), NpzError> {
-    let io = |error: io::Error| NpzError::Io { path: path.to_owned(), error };
-    if std::fs::symlink_metadata(path).is_ok_and(|m| !m.is_file()) {
-        return Err(io(io::Error::other("it exists and is not a regular file")));
-    }
-    let partial = Temporary::new(path.with_extension("npz.partial"));
-    write_to(partial.path(), path, tensors)?;
-    std::fs::rename(partial.path(), path).map_err(io)
+    temporary::write_file(path, |file| write_to(file, tensors)).map_err(|error| NpzError::Io {
+        action: "write",
+        path: path.to_owned(),
+        error,
+    })
 }
 
-fn write_to(partial: &Path, path: &Path, tensors: &[(String, Tensor)]) -> Result<(), NpzError> {
-    let io = |error: io::Error| NpzError::Io { path: path.to_owned(), error };
-    let archive =
-        |e: zip::result::ZipError| NpzError::Archive { path: path.to_owned(), why: e.to_string() };
-    let mut zip = zip::ZipWriter::new(File::create(partial).map_err(io)?);
+fn write_to(to: impl Write + Seek, tensors: &[(String, Tensor)]) -> io::Result<()> {
+    let mut calm = Calm { to, at: 0, end: 0, failed: None };
+    let mut zip = zip::ZipWriter::new(&mut calm);
     let options = zip::write::SimpleFileOptions::default()
         .compression_method(zip::CompressionMethod::Stored)
         .large_file(true)
         .last_modified_time(zip::DateTime::default());
     for (name, tensor) in tensors {
-        zip.start_file(format!("{name}.npy"), options).map_err(archive)?;
-        zip.write_all(&npy_header(tensor)).map_err(io)?;
-        zip.write_all(tensor.bytes()).map_err(io)?;
+        zip.start_file(format!("{name}.npy"), options).map_err(io::Error::other)?;
+        zip.write_all(&npy_header(tensor))?;
+        zip.write_all(tensor.bytes())?;
     }
-    zip.finish().map_err(archive)?.sync_all().map_err(io)
+    zip.finish().map_err(io::Error::other)?;
+    calm.failed.map_or(Ok(()), Err)
+}
+
+/// Passes everything on up to the first failure, and takes what comes after it without complaint: an
+/// archive is finished when it is dropped, and would print that it cannot be.
+struct Calm<W> {
+    to: W,
+    /// Where the next byte goes.
+    at: u64,
+    /// Where the last byte went.
+    end: u64,
+    failed: Option<io::Error>,
+}
+
+impl<W: Write + Seek> Write for Calm<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut taken = bytes.len();
+        if self.failed.is_none() {
+            match self.to.write(bytes) {
+                Ok(0) if taken > 0 => self.failed = Some(io::ErrorKind::WriteZero.into()),
+                Ok(n) => taken = n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => return Err(e),
+                Err(e) => self.failed = Some(e),
+            }
+        }
+        self.at += taken as u64;
+        self.end = self.end.max(self.at);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.failed.is_none() {
+            self.failed = self.to.flush().err();
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write + Seek> Seek for Calm<W> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(n) => Some(n),
+            SeekFrom::Current(n) => self.at.checked_add_signed(n),
+            SeekFrom::End(n) => self.end.checked_add_signed(n),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        if self.failed.is_none() {
+            self.failed = self.to.seek(SeekFrom::Start(self.at)).err();
+        }
+        Ok(self.at)
+    }
 }
 
 fn npy_header(tensor: &Tensor) -> Vec<u8> {
@@ -241,6 +293,48 @@ mod tests {
         write(&path, &tensors).unwrap();
         assert_eq!(read(&path).unwrap(), tensors);
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// A disk with room for so many bytes.
+    struct Disk {
+        bytes: Cursor<Vec<u8>>,
+        room: u64,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let left = self.room.saturating_sub(self.bytes.position()) as usize;
+            match bytes.len().min(left) {
+                // No space left on the device.
+                0 if !bytes.is_empty() => Err(io::Error::from_raw_os_error(28)),
+                n => self.bytes.write(&bytes[..n]),
+            }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Seek for Disk {
+        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+            self.bytes.seek(to)
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_named_wherever_it_fills() {
+        let tensors: Vec<(String, Tensor)> =
+            ["a", "b"].iter().map(|n| ((*n).to_owned(), Tensor::of(&[40], &[1f32; 40]))).collect();
+        let mut disk = Disk { bytes: Cursor::default(), room: 1 << 20 };
+        write_to(&mut disk, &tensors).unwrap();
+        let whole = disk.bytes.into_inner();
+        let found = read_from(Cursor::new(whole.clone()), Path::new("x.npz")).unwrap();
+        assert_eq!(found, tensors);
+        for room in 0..whole.len() as u64 {
+            let mut disk = Disk { bytes: Cursor::default(), room };
+            let error = write_to(&mut disk, &tensors).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{room}: {error}");
+        }
     }
 
     #[test]

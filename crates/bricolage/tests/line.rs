@@ -16,6 +16,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 fn registry() -> Registry {
@@ -248,12 +249,27 @@ fn an_artefact_runs_and_the_second_search_measures_nothing() {
         damaged[middle] ^= 0x55;
         fs::write(&path, &damaged).unwrap();
         let usable = artefact::load(&out, &registry()).and_then(|l| l.self_test(pool(1).unwrap()));
-        assert!(usable.is_err() || name == "manifest.json", "a changed {name} is not seen");
+        assert!(usable.is_err(), "a changed {name} is not seen");
         fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         assert!(artefact::load(&out, &registry()).is_err(), "a cut {name} is not seen");
         fs::write(&path, whole).unwrap();
     }
     artefact::load(&out, &registry()).unwrap();
+    let path = out.join("manifest.json");
+    let whole = fs::read(&path).unwrap();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(&path, &damaged).unwrap();
+        assert!(
+            artefact::manifest(&out).is_err(),
+            "a changed byte {at} of the manifest is not seen"
+        );
+    }
+    for more in ["\n", " ", "{}"] {
+        fs::write(&path, [&whole[..], more.as_bytes()].concat()).unwrap();
+        assert!(artefact::manifest(&out).is_err(), "{more:?} after the manifest is not seen");
+    }
 }
 
 /// Where every kernel errs more than rounding allows, the reference takes the node.
@@ -291,6 +307,36 @@ fn a_stopped_search_still_gives_a_right_plan() {
     let loaded = artefact::load(&out, &registry).unwrap();
     let mut session = Session::open(loaded.program.clone(), pool(1).unwrap()).unwrap();
     assert_right(&network(6), &inputs(8), &session.run(&inputs(8)).unwrap());
+}
+
+#[test]
+fn a_search_without_time_gives_a_right_plan_and_a_later_one_goes_on() {
+    let folder = Folder::new("hasty");
+    let model = folder.0.join("model.onnx");
+    fs::write(&model, bricolage_onnx::export(&network(6)).unwrap()).unwrap();
+    let (registry, cancel) = (registry(), Cancel::default());
+    let out = folder.0.join("net.bricolage");
+    let search = |time_limit| {
+        let cx = Cx {
+            registry: &registry,
+            cache: folder.0.join("cache"),
+            worker: None,
+            goal: Goal { time_limit, ..goal() },
+            progress: &|_: &Progress| {},
+            cancel: &cancel,
+        };
+        let report = optimize(&cx, &model, &out, true).unwrap().report;
+        let loaded = artefact::load(&out, &registry).unwrap();
+        let mut session = Session::open(loaded.program.clone(), pool(1).unwrap()).unwrap();
+        assert_right(&network(6), &inputs(8), &session.run(&inputs(8)).unwrap());
+        report
+    };
+    let hasty = search(Some(Duration::from_millis(1)));
+    assert!(hasty.skipped > 0 && hasty.error_share <= 1.0);
+    assert!(hasty.warnings.iter().any(|w| w.contains("there was no time to measure")));
+    let patient = search(None);
+    assert_eq!(patient.skipped, 0);
+    assert!(patient.measured >= hasty.skipped, "{} of {}", patient.measured, hasty.skipped);
 }
 
 #[test]

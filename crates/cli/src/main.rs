@@ -7,6 +7,7 @@
 mod args;
 mod commands;
 mod interrupt;
+mod judge;
 mod output;
 mod progress;
 mod setup;

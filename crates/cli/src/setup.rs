@@ -5,9 +5,10 @@ use bricolage::{Error, Goal, WorkerCommand, artefact, inputs};
 use bricolage_backend::{Policy, Registry};
 use bricolage_backends::{Native, OnnxRuntime, PythonPeer, Reference};
 use bricolage_ir::Graph;
-use bricolage_runtime::available_threads;
+use bricolage_runtime::{available_threads, kind_of};
 use bricolage_tensor::Tensor;
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -134,6 +135,11 @@ pub(crate) fn goal(setting: &Setting) -> Goal {
     }
 }
 
+/// Whether a backend runs plans of ours, and not whole models by itself.
+pub(crate) fn is_ours(backend: &str) -> bool {
+    matches!(backend, "native" | "reference")
+}
+
 /// A model, a model on one backend, or an artefact.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
@@ -146,20 +152,24 @@ impl Target {
     /// What the text names; a path that exists is taken whole, also with an `@` in it.
     pub(crate) fn parse(text: &str) -> Result<Target, Error> {
         let path = Path::new(text);
-        if path.exists() {
-            return Ok(if path.is_dir() {
-                Target::Artefact(path.to_owned())
-            } else {
-                Target::Model(path.to_owned())
-            });
-        }
-        match text.rsplit_once('@') {
-            Some((model, backend)) if Path::new(model).exists() && !Path::new(model).is_dir() => {
-                Ok(Target::On(PathBuf::from(model), backend.to_owned()))
+        let fault = match fs::metadata(path) {
+            Ok(m) if m.is_dir() => {
+                artefact::require_artefact(path)?;
+                return Ok(Target::Artefact(path.to_owned()));
             }
-            Some((model, _)) => Err(missing(model)),
-            None => Err(missing(text)),
+            Ok(_) => return Ok(Target::Model(path.to_owned())),
+            Err(fault) => fault,
+        };
+        let Some((model, backend)) = text.rsplit_once('@').filter(|_| kind_of(path).is_none())
+        else {
+            return Err(Error::file("read", path)(fault));
+        };
+        let model = Path::new(model);
+        if fs::metadata(model).map_err(Error::file("read", model))?.is_dir() {
+            let why = "it is a folder, and a backend is named after a model's file".to_owned();
+            return Err(Error::File { action: "read", path: model.to_owned(), why });
         }
+        Ok(Target::On(model.to_owned(), backend.to_owned()))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -168,22 +178,37 @@ impl Target {
         }
     }
 
-    /// The graph of the target's model, sizes bound as far as `shapes` say.
+    /// The graph of the target's model, sizes bound as far as `shapes` say. For a model that only a
+    /// runtime of its own understands, a graph with the model's inputs and outputs.
     pub(crate) fn graph(&self, setting: &Setting) -> Result<Graph, Error> {
-        match self {
-            Target::Artefact(folder) => Ok(bricolage::import(&artefact::model(folder)?)?.graph),
-            Target::Model(path) | Target::On(path, _) => {
-                let model = bricolage::import(path)?;
-                warn(&model.warnings);
-                inputs::bind_shapes(&model.graph, &setting.shapes)
+        let (path, runtime) = match self {
+            Target::Artefact(folder) => {
+                return Ok(bricolage::import(&artefact::model(folder)?)?.graph);
             }
+            Target::Model(path) => (path, None),
+            Target::On(path, backend) => (path, Some(backend).filter(|b| !is_ours(b))),
+        };
+        let graph = match (bricolage::import(path), runtime) {
+            (Ok(model), _) => {
+                warn(&model.warnings);
+                model.graph
+            }
+            (Err(Error::Import { error, .. }), Some(backend)) if error.is_unsupported() => {
+                warn(&[format!("`{}` is left to `{backend}` whole: {error}", path.display())]);
+                bricolage::import_interface(path)?
+            }
+            (Err(error), _) => return Err(error),
+        };
+        inputs::bind_shapes(&graph, &setting.shapes)
+    }
+
+    /// As the user names it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Target::On(path, backend) => format!("{}@{backend}", path.display()),
+            other => other.path().display().to_string(),
         }
     }
-}
-
-fn missing(path: &str) -> Error {
-    let why = "there is no such file or folder".to_owned();
-    Error::File { action: "read", path: PathBuf::from(path), why }
 }
 
 /// The inputs for a graph: from a file, or drawn; in the graph's order.
@@ -194,6 +219,12 @@ pub(crate) fn tensors(
 ) -> Result<Vec<Tensor>, Error> {
     match input {
         Some(path) => inputs::match_inputs(graph, bricolage::npz::read(path)?),
-        None => inputs::sample_inputs(graph, seed),
+        None => {
+            let drawn = inputs::sample_inputs(graph, seed)?;
+            for line in inputs::describe_draws(graph) {
+                eprintln!("drawn {line}");
+            }
+            Ok(drawn)
+        }
     }
 }

@@ -26,12 +26,120 @@ fn pipes_are_not_opened() {
 }
 
 #[test]
+fn paths_are_said_to_be_what_they_are() {
+    let f = Folder::new("paths");
+    model(&f.0);
+    std::os::unix::fs::symlink("circle", f.0.join("circle")).unwrap();
+    std::os::unix::fs::symlink("nothing", f.0.join("dangling")).unwrap();
+    fs::create_dir(f.0.join("dir")).unwrap();
+    let shape = ["--shape", "x:1x4"];
+    for (path, kind) in [
+        ("circle", "a symbolic link that leads in a circle"),
+        ("dangling", "a symbolic link to nothing"),
+        ("dir", "a folder"),
+        ("nothing", "there is no such file or folder"),
+        ("no/file", "there is no folder `no`"),
+    ] {
+        for verb in ["inspect", "run", "bench", "explain"] {
+            f.fails(&[verb, path], 2, &[path, kind], &[]);
+        }
+        let on = format!("{path}@native");
+        f.fails(&["run", &on], 2, &[path, kind], &[]);
+        f.fails(&["compare", "small.onnx", path, "--shape", "x:1x4"], 2, &[path, kind], &[]);
+        f.fails(&["optimize", path, "-o", "x.bricolage"], 2, &[path, kind], &["x.bricolage"]);
+        f.fails(&[&["run", "small.onnx", "--input", path], &shape[..]].concat(), 2, &[kind], &[]);
+        // Outputs.
+        if path != "nothing" {
+            let run = ["run", "small.onnx", "--overwrite", "--output", path];
+            f.fails(&[&run[..], &shape].concat(), 2, &[path, kind], &[]);
+            f.fails(&["zoo", "resnet18", "--overwrite", "-o", path], 2, &[path, kind], &[]);
+            for more in [&[][..], &["--overwrite"]] {
+                let optimize = ["optimize", "small.onnx", "-o", path];
+                f.fails(&[&optimize[..], more, &shape].concat(), 2, &[path, kind], &[]);
+            }
+        }
+    }
+    let inside = ["optimize", "small.onnx", "-o", "circle/x.bricolage"];
+    f.fails(&[&inside[..], &shape].concat(), 2, &["leads in a circle"], &[]);
+    let inside = ["run", "small.onnx", "--output", "small.onnx/y.npz"];
+    f.fails(&[&inside[..], &shape].concat(), 2, &["`small.onnx` is no folder"], &[]);
+    f.fails(&["explain", "small.onnx"], 2, &["it is a file, and an artefact is a folder"], &[]);
+    assert_eq!(fs::read_dir(f.0.join("dir")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_graph_without_outputs_is_named() {
+    let f = Folder::new("outputless");
+    let mut g = Graph::new("mute");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[1]));
+    g.add1(ops::Unary::Relu, &[x], origin("y")).unwrap();
+    write(&f, "mute.onnx", &g);
+    let words = &["graph `mute`", "at least one output"];
+    for verb in ["inspect", "run", "bench"] {
+        f.fails(&[verb, "mute.onnx"], 2, words, &[]);
+    }
+    f.fails(&["optimize", "mute.onnx", "-o", "x.bricolage"], 2, words, &["x.bricolage"]);
+}
+
+#[test]
+fn an_empty_output_has_no_least_element() {
+    let f = Folder::new("empty");
+    let mut g = Graph::new("empty");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[0, 4]));
+    g.outputs = vec![g.add1(ops::Unary::Relu, &[x], origin("y")).unwrap()];
+    write(&f, "empty.onnx", &g);
+    let said = f.run(&["run", "empty.onnx"]).stdout;
+    assert_eq!(String::from_utf8_lossy(&said), "y f32[0, 4] empty\n");
+    let said = f.run(&["run", "empty.onnx", "--format", "json"]).stdout;
+    let said: serde_json::Value = serde_json::from_slice(&said).unwrap();
+    for field in ["min", "max", "mean"] {
+        assert!(said["outputs"][0][field].is_null(), "{said}");
+    }
+}
+
+#[test]
+fn sizes_that_a_model_has_may_be_given() {
+    let f = Folder::new("given");
+    let mut g = Graph::new("fixed");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[2, 4]));
+    let symbol = [Dim::symbol("n"), Dim::from(4)].into_iter().collect();
+    let z = g.input("z", TensorType { dtype: DType::F32, shape: symbol });
+    g.outputs = vec![g.add1(ops::Binary::Add, &[x, z], origin("y")).unwrap()];
+    write(&f, "fixed.onnx", &g);
+    for (code, shapes) in [
+        (0, &["--shape", "x:2x4", "--shape", "z:2x4"][..]),
+        (0, &["--shape", "z:1x4"]),
+        (2, &["--shape", "x:3x4", "--shape", "z:2x4"]),
+    ] {
+        let output = f.run(&[&["run", "fixed.onnx"], shapes].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{shapes:?}: {said}");
+    }
+    // Only a node without meaning here has the size.
+    let mut g = Graph::new("unknown");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[2]));
+    let shape = [Dim::symbol("rows")].into_iter().collect();
+    let op = ops::Opaque {
+        domain: "com.example".to_owned(),
+        name: "Unknown".to_owned(),
+        opset: 1,
+        attributes: Vec::new(),
+        outputs: vec![TensorType { dtype: DType::F32, shape }.into()],
+    };
+    g.outputs = vec![g.add1(op, &[x], origin("y")).unwrap()];
+    write(&f, "unknown.onnx", &g);
+    let words = &["`y` is f32[rows]", "no input has such a size"];
+    f.fails(&["run", "unknown.onnx"], 2, words, &[]);
+    f.fails(&["optimize", "unknown.onnx", "-o", "x.bricolage"], 2, words, &["x.bricolage"]);
+}
+
+#[test]
 fn a_changed_artefact_is_refused_by_every_verb() {
     let f = Folder::new("changed");
     model(&f.0);
     let made = f.run(&["optimize", "small.onnx@native", "-o", "s.bricolage", "--shape", "x:2x4"]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    for name in ["report.json", "model.onnx", "weights.bin"] {
+    for name in ["report.json", "model.onnx", "weights.bin", "manifest.json"] {
         let path = f.0.join("s.bricolage").join(name);
         let whole = fs::read(&path).unwrap();
         let mut changed = whole.clone();

@@ -111,6 +111,17 @@ pub fn evaluate_noisy_from(
     graph.outputs.iter().map(|&v| contents.get(&v).cloned().ok_or_else(|| missing(v))).collect()
 }
 
+/// The tensors with the error of one rounding of every float element: what no runtime can tell from the
+/// tensors themselves. For graphs that cannot be evaluated here.
+pub fn disturb(tensors: &[Tensor], seed: u64) -> Vec<Tensor> {
+    let mut rng = Rng::new(seed);
+    let one = |t: &Tensor| match t.dtype().is_float() {
+        true => with_noise(t, Sizes::ROUNDED, &mut rng),
+        false => t.clone(),
+    };
+    tensors.iter().map(one).collect()
+}
+
 fn element_count(graph: &Graph, value: ValueId) -> u64 {
     match &graph.fact(value).ty {
         Type::Tensor(t) => t.shape.element_count().unwrap_or(1),

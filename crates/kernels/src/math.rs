@@ -16,9 +16,8 @@ macro_rules! each {
     }};
 }
 
-/// Minimax polynomial of `exp` on +-ln(2)/2, highest power first.
-const EXP: [f32; 6] =
-    [0.008_297_629, 0.041_915_417, 0.166_675_75, 0.499_988_94, 0.999_999_7, 1.000_000_1];
+/// Minimax polynomial of `exp` on +-ln(2)/2 among those that are exactly 1 at 0, highest power first.
+const EXP: [f32; 6] = [0.008_290_307, 0.041_897_975, 0.166_676_37, 0.499_991_5, 0.999_999_7, 1.0];
 const ERF_CLAMP: f32 = 3.925;
 /// `erf(x) / x` in `2 (x / ERF_CLAMP)^2 - 1`, highest power first.
 const ERF: [f32; 15] = [

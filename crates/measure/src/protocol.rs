@@ -61,6 +61,8 @@ pub struct Protocol {
     /// Time for one contestant once it has [`LEAST`] samples; it is kept with the interval reached by
     /// then.
     pub limit: Duration,
+    /// When to stop whatever is known by then.
+    pub deadline: Option<Instant>,
     /// One run that does not count before each sample: for contestants that push each other out of
     /// the caches.
     pub rewarm: bool,
@@ -82,6 +84,7 @@ impl Default for Protocol {
             precision: 0.01,
             dominated: 1.15,
             limit: Duration::from_secs(2),
+            deadline: None,
             rewarm: false,
             seed: 0,
         }
@@ -93,8 +96,10 @@ impl Default for Protocol {
 pub enum Verdict {
     /// It was timed.
     Measured(Measurement),
-    /// It failed, or the race was stopped before it had a sample.
+    /// It failed.
     Failed(SampleError),
+    /// The race was stopped before it had a sample, or at its deadline before it had [`LEAST`].
+    Stopped,
 }
 
 /// State of one contestant during a race.
@@ -139,7 +144,7 @@ fn warm_up(sample: &mut dyn Sample, p: &Protocol) -> Result<u32, SampleError> {
 }
 
 /// Times all contestants in turn, in an order that changes from round to round, until each is known
-/// to the protocol's precision, surely dominated, or out of time or samples.
+/// to the protocol's precision, surely dominated, or out of time or samples, or the deadline has passed.
 ///
 /// With a sentinel, a batch of rounds during which the machine's speed moved is taken again, three
 /// times at most; the measurements are then marked noisy.
@@ -149,11 +154,13 @@ pub fn race(
     mut sentinel: Option<&mut Sentinel>,
     cancel: &Cancel,
 ) -> Vec<Verdict> {
+    let is_late = || p.deadline.is_some_and(|d| Instant::now() >= d);
+    let is_over = || cancel.is_cancelled() || is_late();
     let mut lanes: Vec<Lane> = contestants
         .iter_mut()
         .map(|c| {
             let start = Instant::now();
-            let warm = if cancel.is_cancelled() { Ok(1) } else { warm_up(&mut *c.sample, p) };
+            let warm = if is_over() { Ok(1) } else { warm_up(&mut *c.sample, p) };
             Lane {
                 iterations: *warm.as_ref().unwrap_or(&1),
                 samples: Vec::new(),
@@ -165,7 +172,7 @@ pub fn race(
         .collect();
     let mut rng = Rng::new(p.seed);
     let (mut repeats, mut noisy) = (0, false);
-    while lanes.iter().any(|l| !l.done) && !cancel.is_cancelled() {
+    while lanes.iter().any(|l| !l.done) && !is_over() {
         let before: Vec<usize> = lanes.iter().map(|l| l.samples.len()).collect();
         let batch = if sentinel.is_some() { p.min_samples } else { 1 };
         for _ in 0..batch {
@@ -186,7 +193,7 @@ pub fn race(
                         lane.done = true;
                     }
                 }
-                if cancel.is_cancelled() {
+                if is_over() {
                     break;
                 }
             }
@@ -208,12 +215,14 @@ pub fn race(
         }
         settle(&mut lanes, p);
     }
+    let late = is_late();
     lanes
         .into_iter()
         .map(|lane| match (lane.failed, Measurement::of(&lane.samples, lane.iterations, noisy)) {
             (Some(error), _) => Verdict::Failed(error),
+            (None, Some(_)) if late && !lane.done && lane.samples.len() < LEAST => Verdict::Stopped,
             (None, Some(measured)) => Verdict::Measured(measured),
-            (None, None) => Verdict::Failed(SampleError("the measurement was stopped".to_owned())),
+            (None, None) => Verdict::Stopped,
         })
         .collect()
 }

@@ -43,7 +43,7 @@ fn known_costs_come_out_exactly() {
     let verdicts = race(&mut contestants, &quick(), None, &Cancel::default());
     let median = |v: &Verdict| match v {
         Verdict::Measured(m) => m.median_ns.round(),
-        Verdict::Failed(_) => f64::NAN,
+        Verdict::Failed(_) | Verdict::Stopped => f64::NAN,
     };
     assert_eq!((median(&verdicts[0]), median(&verdicts[1])), (100_000.0, 300_000.0));
     assert_eq!(verdicts[2], Verdict::Failed(SampleError("it broke".into())));
@@ -54,7 +54,38 @@ fn a_cancelled_race_ends_at_once() {
     let cancel = Cancel::default();
     cancel.cancel();
     let verdicts = race(&mut [pretend(1_000_000, None)], &quick(), None, &cancel);
-    assert!(matches!(verdicts[0], Verdict::Failed(_)));
+    assert_eq!(verdicts[0], Verdict::Stopped);
+}
+
+#[test]
+fn a_race_ends_at_its_deadline() {
+    let nap = || {
+        let run = || -> Result<(), SampleError> {
+            std::thread::sleep(Duration::from_millis(4));
+            Ok(())
+        };
+        Contestant { sample: Box::new(Repeat(run)) }
+    };
+    let patient = |deadline: Duration| Protocol {
+        min_samples: 1000,
+        max_samples: 1000,
+        limit: Duration::from_secs(1000),
+        deadline: Some(Instant::now() + deadline),
+        ..quick()
+    };
+    let start = Instant::now();
+    let verdicts =
+        race(&mut [nap(), nap()], &patient(Duration::from_millis(400)), None, &Cancel::default());
+    assert!(start.elapsed() < Duration::from_secs(100), "{:?}", start.elapsed());
+    // A machine that sleeps through the deadline may have none.
+    for verdict in verdicts {
+        match verdict {
+            Verdict::Measured(m) => assert!(m.samples >= 3 && m.min_ns >= 4e6, "{m:?}"),
+            other => assert_eq!(other, Verdict::Stopped),
+        }
+    }
+    let verdicts = race(&mut [nap()], &patient(Duration::ZERO), None, &Cancel::default());
+    assert_eq!(verdicts, [Verdict::Stopped]);
 }
 
 #[test]

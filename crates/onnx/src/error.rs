@@ -113,6 +113,12 @@ pub enum ImportError {
         /// Number of bytes.
         len: usize,
     },
+    /// Nothing comes out of the graph.
+    #[error("graph `{graph}` needs at least one output, found none")]
+    NoOutputs {
+        /// Name of the graph.
+        graph: String,
+    },
     /// The model does not say which operator set it uses.
     #[error("needs the version of the operator set `{domain}`, which the model does not state")]
     NoOpset {
@@ -177,9 +183,11 @@ pub enum ImportError {
         /// Why.
         fault: TensorFault,
     },
-    /// The type of a graph input cannot be used.
-    #[error("graph input `{name}` needs {needed}, found {found}")]
+    /// The type of a graph input or output cannot be used.
+    #[error("graph {place} `{name}` needs {needed}, found {found}")]
     Input {
+        /// `input` or `output`.
+        place: &'static str,
         /// Its name.
         name: String,
         /// What was needed.
@@ -234,6 +242,7 @@ impl ImportError {
             ImportError::File { .. } => "onnx::file",
             ImportError::Decode { .. } => "onnx::not-a-model",
             ImportError::NoGraph { .. } => "onnx::no-graph",
+            ImportError::NoOutputs { .. } => "onnx::no-outputs",
             ImportError::NoOpset { .. } => "onnx::no-opset",
             ImportError::Opset { .. } => "onnx::opset",
             ImportError::Cycle { .. } => "onnx::cycle",

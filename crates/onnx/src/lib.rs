@@ -1,7 +1,8 @@
 //! ONNX bytes to and from the graph; the only crate that knows protobuf and opsets.
 //!
 //! Import is one table per operator domain ([`load`], [`import`]), export one table over the op
-//! kinds ([`export`]). Weights stay in the mapped files.
+//! kinds ([`export`]). Weights stay in the mapped files. What a model takes and gives can be read
+//! without understanding it ([`load_interface`]).
 
 mod error;
 mod export;
@@ -11,5 +12,5 @@ mod tensor;
 
 pub use error::{ExportError, ImportError, TensorFault, UnsupportedNode};
 pub use export::{Structure, export, export_structure};
-pub use import::{Model, NEWEST_OPSET, OLDEST_OPSET, import, load};
+pub use import::{Model, NEWEST_OPSET, OLDEST_OPSET, import, load, load_interface};
 pub use tensor::{read_tensor, write_tensor};

@@ -88,7 +88,7 @@ impl MeasuredConversions<'_> {
                 Ok(Record::Measured { measurement, error_share: 0.0, workspace: 0, refined: true })
             }
             Some(Verdict::Failed(why)) => Err(why.0),
-            None => Err("there was nothing to time".to_owned()),
+            Some(Verdict::Stopped) | None => Err("the measurement was stopped".to_owned()),
         }
     }
 }

@@ -135,8 +135,9 @@ pub struct Effort {
 }
 
 /// The limits of the first measurement of an offer, which tells who is far from the best.
-fn protocol(seed: u64) -> Protocol {
+fn protocol(seed: u64, deadline: Option<Instant>) -> Protocol {
     Protocol {
+        deadline,
         // Its results were just checked.
         warmup_runs: 1,
         warmup: Duration::from_millis(2),
@@ -320,7 +321,7 @@ fn expected(p: &Pricing<'_>, offer: &Offer) -> Result<Expected, String> {
     Ok(Expected { results, floors })
 }
 
-/// Checks and times offers for equal regions. `None` where the race was stopped.
+/// Checks and times offers for equal regions. `None` where there was no time, or the race was stopped.
 fn measure_group(p: &Pricing<'_>, offers: &[&Offer]) -> Vec<Option<Record>> {
     let expected = match expected(p, offers[0]) {
         Ok(expected) => expected,
@@ -329,6 +330,9 @@ fn measure_group(p: &Pricing<'_>, offers: &[&Offer]) -> Vec<Option<Record>> {
     let mut records: Vec<Option<Record>> = vec![None; offers.len()];
     let mut open: Vec<(usize, Box<dyn OpenTrial + '_>, f64, u64)> = Vec::new();
     for (i, offer) in offers.iter().enumerate() {
+        if p.is_over(p.first_deadline) {
+            break;
+        }
         match admit(p, offer, &expected) {
             Ok((trial, share, workspace)) => open.push((i, trial, share, workspace)),
             Err(why) => records[i] = Some(Record::Refused(why.0)),
@@ -339,13 +343,15 @@ fn measure_group(p: &Pricing<'_>, offers: &[&Offer]) -> Vec<Option<Record>> {
             .iter_mut()
             .map(|(_, trial, ..)| Contestant { sample: Box::new(&mut **trial) })
             .collect();
-        race(&mut contestants, &protocol(offers.len() as u64), None, p.cancel)
+        let protocol = protocol(offers.len() as u64, p.first_deadline);
+        race(&mut contestants, &protocol, None, p.cancel)
     };
     for ((i, _, error_share, workspace), verdict) in open.into_iter().zip(verdicts) {
         records[i] = match verdict {
             Verdict::Measured(measurement) => {
                 Some(Record::Measured { measurement, error_share, workspace, refined: false })
             }
+            Verdict::Stopped => None,
             Verdict::Failed(_) if p.cancel.is_cancelled() => None,
             Verdict::Failed(why) => Some(Record::Refused(why.0)),
         };

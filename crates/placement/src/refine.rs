@@ -6,7 +6,10 @@
 
 use crate::{Offer, OpenTrial, PlaceError, Pricing};
 use bricolage_measure::{Contestant, Protocol, Record, Verdict, race};
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 /// An offer that is slower than this multiple of the best for its region is not looked at again.
 const CONTESTED: f64 = 1.3;
@@ -14,8 +17,9 @@ const CONTESTED: f64 = 1.3;
 const OPEN_BYTES: u64 = 1 << 30;
 
 /// The limits of the second measurement: the same for everybody, for they are compared.
-fn protocol(seed: u64) -> Protocol {
+fn protocol(seed: u64, deadline: Option<Instant>) -> Protocol {
     Protocol {
+        deadline,
         warmup_runs: 2,
         warmup: Duration::ZERO,
         sample: Duration::from_micros(300),
@@ -52,6 +56,7 @@ pub(crate) fn refine(
             let (mut batch, mut bytes) = (Vec::new(), 0);
             while let Some(&i) = next.peek()
                 && (bytes < OPEN_BYTES)
+                && !p.is_over(p.deadline)
             {
                 next.next();
                 match p.open(&offers[i]) {
@@ -99,7 +104,7 @@ fn time_batch(
     records: &mut [Option<Record>],
     mut batch: Vec<(usize, Box<dyn OpenTrial + '_>)>,
 ) -> Result<Vec<usize>, PlaceError> {
-    let protocol = protocol(batch.len() as u64);
+    let protocol = protocol(batch.len() as u64, p.deadline);
     let verdicts = {
         let mut contestants: Vec<Contestant<'_>> = batch
             .iter_mut()
@@ -120,7 +125,7 @@ fn time_batch(
                 workspace: *workspace,
                 refined: true,
             },
-            (Verdict::Measured(_), _) => continue,
+            (Verdict::Measured(_) | Verdict::Stopped, _) => continue,
             (Verdict::Failed(why), _) => Record::Refused(why.0),
         };
         p.keep(&offers[i].key, &new)?;

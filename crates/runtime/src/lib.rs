@@ -5,6 +5,7 @@
 mod arena;
 mod kernel;
 mod map;
+mod path;
 mod plan;
 mod pool;
 mod session;
@@ -16,6 +17,7 @@ pub use kernel::{
     Cancel, DeviceId, Dims, Kernel, Needs, Operand, Pool, Queue, Recipe, Run, RunError, Serial,
 };
 pub use map::{map_file, open_file, read_file};
+pub use path::{in_words, kind_of};
 pub use plan::{Action, Buffer, BufferId, KernelSource, Place, Plan, Port, RunStep, Step};
 pub use pool::{PoolOptions, ThreadPool};
 pub use session::{Constant, Program, Rebuild, Session, SessionError};

@@ -1,10 +1,10 @@
 //! Files as shared bytes, without reading them.
 
+use crate::path::{in_words, other_kind};
 use bricolage_tensor::Storage;
 use std::{
-    fs::{self, File, Metadata},
+    fs::{self, File},
     io::{self, Read},
-    os::unix::fs::FileTypeExt,
     path::Path,
     sync::Arc,
 };
@@ -12,25 +12,14 @@ use std::{
 /// Opens a regular file for reading; a link to one counts as one.
 ///
 /// # Errors
-/// Besides those of the system, when something else lies there: opening a pipe or a device may wait
+/// Besides those of the system, which say what lies there, when something else lies there: opening a pipe or a device may wait
 /// for ever or have effects, so it is not even opened.
 pub fn open_file(path: &Path) -> io::Result<File> {
-    if let Some(kind) = other_kind(&fs::metadata(path)?) {
+    let words = |error| in_words(error, path);
+    if let Some(kind) = other_kind(&fs::metadata(path).map_err(words)?) {
         return Err(io::Error::other(format!("needs a regular file, found {kind}")));
     }
-    File::open(path)
-}
-
-/// What it is that is no regular file.
-fn other_kind(metadata: &Metadata) -> Option<&'static str> {
-    let kind = metadata.file_type();
-    Some(match () {
-        () if kind.is_file() => return None,
-        () if kind.is_dir() => "a folder",
-        () if kind.is_fifo() => "a pipe",
-        () if kind.is_socket() => "a socket",
-        () => "a device",
-    })
+    File::open(path).map_err(words)
 }
 
 /// The content of a regular file, mapped: pages are read when they are touched and shared between

@@ -8,17 +8,13 @@ use crate::{
     setup::{self, Target},
     units,
 };
-use bricolage::{Error, Goal, inspect};
-use std::{fs, process::ExitCode, time::Duration};
+use bricolage::{Error, Goal, inspect, temporary};
+use std::{fs, io::Write, process::ExitCode, time::Duration};
 
 const LIMIT: Duration = Duration::from_secs(100);
 
 pub(crate) fn run(a: &Demo) -> Result<ExitCode, Error> {
-    fs::create_dir_all(&a.output).map_err(|e| Error::File {
-        action: "write",
-        path: a.output.clone(),
-        why: e.to_string(),
-    })?;
+    fs::create_dir_all(&a.output).map_err(Error::file("write", &a.output))?;
     let model = a.output.join(format!("{}.onnx", a.model));
     let artefact = a.output.join(format!("{}.bricolage", a.model));
     let size = zoo::write(&a.model, 1, a.setting.seed, &model, true)?;
@@ -48,11 +44,8 @@ pub(crate) fn run(a: &Demo) -> Result<ExitCode, Error> {
         "schema_version": SCHEMA_VERSION, "optimize": report, "bench": table,
     }))
     .map_err(|e| Error::Internal { what: e.to_string() })?;
-    fs::write(&path, text).map_err(|e| Error::File {
-        action: "write",
-        path: path.clone(),
-        why: e.to_string(),
-    })?;
+    temporary::write_file(&path, |file| file.write_all(text.as_bytes()))
+        .map_err(Error::file("write", &path))?;
     say!("4. written {} and {}", artefact.display(), path.display());
     Ok(if interrupted { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }

@@ -6,18 +6,18 @@ use crate::{
     output::say,
     setup::{self, Target},
 };
-use bricolage::{Error, npz, target, worker::OpenPlan};
+use bricolage::{Error, npz, target, temporary, worker::OpenPlan};
 use bricolage_tensor::Tensor;
 use std::{path::Path, process::ExitCode};
 
 pub(crate) fn run(a: &Run) -> Result<ExitCode, Error> {
     let target = Target::parse(&a.target)?;
-    if let Some(path) = &a.output
-        && path.exists()
-        && !a.overwrite
-    {
-        let why = "it exists; --overwrite replaces it".to_owned();
-        return Err(Error::File { action: "write", path: path.clone(), why });
+    if let Some(path) = &a.output {
+        temporary::require_place(path).map_err(Error::file("write", path))?;
+        if path.exists() && !a.overwrite {
+            let why = "it exists; --overwrite replaces it".to_owned();
+            return Err(Error::File { action: "write", path: path.clone(), why });
+        }
     }
     if let Some(path) = &a.output
         && let (Ok(to), Ok(from)) = (path.canonicalize(), target.path().canonicalize())
@@ -87,7 +87,7 @@ fn on_backend(
     setting: &crate::args::Setting,
     tensors: &[Tensor],
 ) -> Result<target::Outputs, Error> {
-    if matches!(backend, "native" | "reference") {
+    if setup::is_ours(backend) {
         let registry = setup::registry(&[backend.to_owned()])?;
         let observe = &mut |_: &bricolage_runtime::Buffer, _: &[u8]| {};
         return target::run_graph(graph, &registry, &setup::goal(setting), tensors, observe);
@@ -106,23 +106,28 @@ pub(crate) fn name_inputs(
     names.zip(tensors.iter().cloned()).collect()
 }
 
-/// Least, largest and mean element.
-fn numbers(tensor: &Tensor) -> (f64, f64, f64) {
+/// Least, largest and mean element; NaN where there is no number, `None` without elements.
+fn numbers(tensor: &Tensor) -> Option<(f64, f64, f64)> {
     let all = tensor.to_f64();
-    let least = all.iter().copied().fold(f64::INFINITY, f64::min);
-    let largest = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    (least, largest, all.iter().sum::<f64>() / all.len().max(1) as f64)
+    let least = all.iter().copied().reduce(f64::min)?;
+    let largest = all.iter().copied().reduce(f64::max)?;
+    Some((least, largest, all.iter().sum::<f64>() / all.len() as f64))
 }
 
 fn summary(name: &str, tensor: &Tensor) -> String {
-    let (least, largest, mean) = numbers(tensor);
-    format!("{name} {} min {least:.6} max {largest:.6} mean {mean:.6}", tensor.ty())
+    let ty = tensor.ty();
+    match numbers(tensor) {
+        Some((least, largest, mean)) => {
+            format!("{name} {ty} min {least:.6} max {largest:.6} mean {mean:.6}")
+        }
+        None => format!("{name} {ty} empty"),
+    }
 }
 
 fn summary_json(name: &str, tensor: &Tensor) -> serde_json::Value {
-    let (least, largest, mean) = numbers(tensor);
+    let numbers = numbers(tensor);
     serde_json::json!({
         "name": name, "dtype": tensor.dtype().name(), "dims": tensor.dims(),
-        "min": least, "max": largest, "mean": mean,
+        "min": numbers.map(|n| n.0), "max": numbers.map(|n| n.1), "mean": numbers.map(|n| n.2),
     })
 }

@@ -6,8 +6,8 @@ use crate::{
     output::say,
     units,
 };
-use bricolage::{Error, Temporary};
-use std::{fs, path::Path, process::ExitCode};
+use bricolage::{Error, temporary};
+use std::{io::Write, path::Path, process::ExitCode};
 
 pub(crate) fn run(a: &Zoo) -> Result<ExitCode, Error> {
     if a.name == "list" {
@@ -49,21 +49,17 @@ pub(crate) fn write(
     path: &Path,
     overwrite: bool,
 ) -> Result<u64, Error> {
-    let fault = |why: String| Error::File { action: "write", path: path.to_owned(), why };
+    temporary::require_place(path).map_err(Error::file("write", path))?;
     if path.exists() && !overwrite {
-        return Err(fault("it exists; --overwrite replaces it".to_owned()));
-    }
-    if fs::symlink_metadata(path).is_ok_and(|m| !m.is_file()) {
-        return Err(fault("it exists and is not a regular file".to_owned()));
+        let why = "it exists; --overwrite replaces it".to_owned();
+        return Err(Error::File { action: "write", path: path.to_owned(), why });
     }
     let graph = bricolage_zoo::build(name, batch, seed).map_err(|e| Error::Inputs {
         what: e.to_string(),
         help: "see `bricolage zoo list`".to_owned(),
     })?;
     let bytes = bricolage_onnx::export(&graph)?;
-    let partial = Temporary::new(path.with_extension("onnx.partial"));
-    fs::write(partial.path(), &bytes)
-        .and_then(|()| fs::rename(partial.path(), path))
-        .map_err(|e| fault(e.to_string()))?;
+    temporary::write_file(path, |file| file.write_all(&bytes))
+        .map_err(Error::file("write", path))?;
     Ok(bytes.len() as u64)
 }

@@ -58,6 +58,7 @@ impl Drop for Folder {
     }
 }
 
+#[allow(dead_code)] // not every file of tests needs it
 /// A small model: mobilenet would do, and takes longer to make than the tests take.
 pub(crate) fn model(folder: &Path) {
     use bricolage_ir::{Graph, ops, origin};

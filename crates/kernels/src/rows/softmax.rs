@@ -141,6 +141,21 @@ pub(crate) unsafe fn scale_row<S: Simd>(
     }
 }
 
+/// `y = (x - first) - second` along a row.
+#[inline(always)]
+unsafe fn shift_row<S: Simd>(x: *const f32, y: *mut f32, n: usize, first: f32, second: f32) {
+    let (a, b) = (S::splat(first), S::splat(second));
+    let mut i = 0;
+    while i + LANES <= n {
+        S::store(y.add(i), S::sub(S::sub(S::load(x.add(i)), a), b));
+        i += LANES;
+    }
+    if i < n {
+        let part = S::load_part(x.add(i), n - i);
+        S::store_part(y.add(i), S::sub(S::sub(part, a), b), n - i);
+    }
+}
+
 /// Rows `rows` of a contiguous axis.
 struct Rows<'a> {
     of: &'a Softmax,
@@ -160,7 +175,8 @@ impl Body for Rows<'_> {
             let max = max_row::<S>(x, n);
             if self.of.spec.log {
                 let sum = exp_row::<S>(x, std::ptr::null_mut(), n, 1.0, max);
-                scale_row::<S>(x, y, n, 1.0, -(max + sum.ln()));
+                // The difference is exact or nearly so; the sum of both shifts would not be.
+                shift_row::<S>(x, y, n, max, sum.ln());
             } else {
                 let sum = exp_row::<S>(x, y, n, 1.0, max);
                 scale_row::<S>(y, y, n, 1.0 / sum, 0.0);
@@ -203,9 +219,9 @@ impl Body for Columns<'_> {
         }
         if of.spec.log {
             let [log] = math::log::<S, 1>([sum]);
-            let shift = S::add(max, log);
             for i in 0..of.n {
-                store(y.add(i * of.inner), S::sub(load(x.add(i * of.inner)), shift));
+                let difference = S::sub(load(x.add(i * of.inner)), max);
+                store(y.add(i * of.inner), S::sub(difference, log));
             }
         } else {
             let scale = S::div(S::splat(1.0), sum);

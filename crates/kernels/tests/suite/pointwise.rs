@@ -127,6 +127,29 @@ fn functions_are_accurate() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn functions_of_zero_are_exact() {
+    let tensor = Tensor::of(&[9], &[0f32; 9]);
+    for (op, wanted) in [
+        (Unary::Exp, 1f32),
+        (Unary::Sigmoid, 0.5),
+        (Unary::Tanh, 0.0),
+        (Unary::Elu { alpha: 1.3 }, 0.0),
+        (Unary::Swish { alpha: 1.0 }, 0.0),
+    ] {
+        let spec = unary_spec(op, &[9], F32);
+        run_all(
+            &spec,
+            &[(tensor.clone(), Layout::Plain)],
+            &[],
+            &[(vec![9], F32)],
+            |what, found| {
+                assert!(found[0].elements::<f32>().iter().all(|&y| y == wanted), "{what}");
+            },
+        );
+    }
+}
+
 fn unary_spec(op: Unary, dims: &[i64], format: Format) -> Spec {
     Spec::Pointwise(PointwiseSpec {
         dims: dims.to_vec(),

@@ -24,6 +24,41 @@ fn softmax(x: &[f64], log: bool) -> Vec<f64> {
     x.iter().map(|v| if log { v - max - sum.ln() } else { (v - max).exp() / sum }).collect()
 }
 
+#[test]
+fn softmax_of_one_element_is_exact() {
+    // Neighbouring elements along the axis, and columns side by side.
+    for (dims, axis) in [(vec![5i64, 1], 1), (vec![2, 1, 11], 1), (vec![1, 3], 0)] {
+        let x = [-3.5f32, 0.0, 1e-30, 7.25, 20000.0].into_iter().cycle();
+        let x = Tensor::of(&dims, &x.take(count(&dims)).collect::<Vec<f32>>());
+        for (log, wanted) in [(false, 1f32), (true, 0.0)] {
+            let spec = Spec::Softmax(SoftmaxSpec { dims: dims.clone(), axis, log });
+            let inputs = [(x.clone(), Layout::Plain)];
+            run_all(&spec, &inputs, &[], &[(dims.clone(), F32)], |what, found| {
+                assert!(found[0].elements::<f32>().iter().all(|&y| y == wanted), "{what}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_large_shift_costs_no_digits_of_the_logarithm() {
+    // Exact in f32: elements that differ by 1 far from 0.
+    for dims in [vec![1i64, 9], vec![9, 2]] {
+        let axis = usize::from(dims[0] == 1);
+        let inner = if axis == 1 { 1 } else { 2 };
+        let x: Vec<f32> = (0..count(&dims)).map(|i| 1e6 + (i / inner) as f32).collect();
+        let small: Vec<f64> = (0..9).map(f64::from).collect();
+        let line = softmax(&small, true);
+        let wanted: Vec<f64> = (0..x.len()).map(|i| line[i / inner]).collect();
+        let tolerance: Vec<f64> = wanted.iter().map(|y| 25.0 * U * (1.0 + y.abs())).collect();
+        let spec = Spec::Softmax(SoftmaxSpec { dims: dims.clone(), axis, log: true });
+        let inputs = [(Tensor::of(&dims, &x), Layout::Plain)];
+        run_all(&spec, &inputs, &[], &[(dims.clone(), F32)], |what, found| {
+            assert_close(what, &found[0], &wanted, &tolerance);
+        });
+    }
+}
+
 proptest! {
     #![proptest_config(config(80))]
 

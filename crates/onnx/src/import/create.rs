@@ -3,7 +3,7 @@
 use super::at::{At, Imported, malformed, unsupported};
 use crate::tensor::{dtype_of, from_sparse};
 use bricolage_ir::{
-    ValueId,
+    Op, ValueId,
     ops::{Binary, CumSum, Expand, Iota, OneHot, TopK, Trilu},
 };
 use bricolage_tensor::{DType, Dim, Shape, Tensor};
@@ -63,7 +63,11 @@ pub(crate) fn range(at: &mut At<'_, '_>) -> Imported {
             return Err(bricolage_ir::TypeError::DTypeMismatch { operands: (0, i), got }.into());
         }
     }
-    if dtype.is_float() {
+    let whole: Option<Vec<Dim>> = match dtype.is_float() {
+        true => all.iter().map(|&v| whole_number(at, v)).collect(),
+        false => None,
+    };
+    if dtype.is_float() && whole.as_ref().is_none_or(|w| w.iter().all(|d| d.as_const().is_some())) {
         let mut numbers = Vec::new();
         for i in 0..3 {
             let t = at.constant_input(i, "a bound")?;
@@ -78,8 +82,8 @@ pub(crate) fn range(at: &mut At<'_, '_>) -> Imported {
         let t = Tensor::generate(dtype, &[count], |i| start + i as f64 * step);
         return Ok(vec![at.tensor_value(t)]);
     }
-    let mut bounds = Vec::new();
-    for i in 0..3 {
+    let mut bounds = whole.unwrap_or_default();
+    for i in bounds.len()..3 {
         let list = at.sizes_input(i, "a bound")?.unwrap_or_default();
         let [bound] = &list[..] else { return malformed(format!("needs a scalar as operand {i}")) };
         bounds.push(bound.clone());
@@ -92,6 +96,28 @@ pub(crate) fn range(at: &mut At<'_, '_>) -> Imported {
     let len = span.ceil_div(&Dim::from(step.abs()));
     let len = if len.as_const().is_some() { len.larger(&Dim::from(0)) } else { len };
     at.one::<ValueId>(Iota { dtype, start: start.clone(), len, step }, &[])
+}
+
+/// The scalar of float type that is a whole number or a size that was converted, as a size.
+fn whole_number(at: &At<'_, '_>, mut value: ValueId) -> Option<Dim> {
+    if let Some(t) = at.constant(value) {
+        let number = t.to_f64().first().copied()?;
+        // Up to there every whole number is one of the type.
+        let whole = number.fract() == 0.0 && number.abs() <= 1.0 / t.dtype().epsilon();
+        return whole.then(|| Dim::from(number as i64));
+    }
+    loop {
+        if let Some(known) = at.graph.fact(value).as_dims() {
+            let [only] = &known[..] else { return None };
+            return Some(only.clone());
+        }
+        let node = at.graph.node(at.graph.producer(value)?);
+        let keeps = matches!(
+            node.op,
+            Op::Cast(_) | Op::Reshape(_) | Op::Unary(bricolage_ir::ops::Unary::Identity)
+        );
+        value = node.inputs.first().copied().flatten().filter(|_| keeps)?;
+    }
 }
 
 /// Ones on a diagonal: where the row plus `k` is the column.

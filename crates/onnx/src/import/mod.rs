@@ -6,6 +6,7 @@ mod contract;
 mod create;
 mod elementwise;
 mod gather;
+mod interface;
 mod microsoft;
 mod norm;
 mod order;
@@ -14,6 +15,7 @@ mod reduce;
 mod resize;
 mod rotary;
 mod shape;
+mod sizes;
 mod slice;
 mod softmax;
 mod table;
@@ -30,6 +32,7 @@ use crate::{
 use at::{At, Fault};
 use bricolage_ir::{Graph, Inputs, NodeId, Op, Role, ValueId, ops, origin};
 use bricolage_tensor::{Datum, Storage, Tensor, Type};
+pub use interface::load_interface;
 use order::Definitions;
 use prost::{Message, bytes::Bytes};
 use std::{
@@ -180,6 +183,9 @@ impl<'m> Importer<'m> {
         if !self.unsupported.is_empty() {
             return Err(ImportError::Unsupported(self.unsupported));
         }
+        if proto.output.is_empty() {
+            return Err(ImportError::NoOutputs { graph: proto.name().to_owned() });
+        }
         for output in &proto.output {
             let name = output.name();
             let unknown = || ImportError::UnknownValue {
@@ -190,6 +196,7 @@ impl<'m> Importer<'m> {
             self.graph.outputs.push(value);
         }
         self.compare_declared()?;
+        self.settle_sizes();
         self.graph.remove_dead();
         Ok((self.graph, self.warnings, self.external))
     }
@@ -219,10 +226,7 @@ impl<'m> Importer<'m> {
             if self.values.contains_key(name) {
                 continue;
             }
-            let fault =
-                |(needed, found)| ImportError::Input { name: name.to_owned(), needed, found };
-            let ty = self.symbols.tensor_type(name, input.r#type.as_ref()).map_err(fault)?;
-            let value = self.graph.input(name, ty);
+            let value = self.graph.input(name, interface::port(&mut self.symbols, "input", input)?);
             self.values.insert(name, Some(value));
         }
         Ok(())

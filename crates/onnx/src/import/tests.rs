@@ -271,6 +271,88 @@ fn foreign_nodes_of_declared_type_stay_whole() {
     assert!(import(Storage::copy_of(&written), None).is_ok());
 }
 
+/// `y = relu(fancy(relu(x)))` over `x: f32[sizes]`; `r` and `t` lie between and are declared as said.
+fn around_a_foreign_node(sizes: [&str; 2], r: [&str; 2], t: [&str; 2]) -> ModelProto {
+    let mut m = model(vec![
+        node("Relu", "first", &["x"], &["r"]),
+        NodeProto { domain: Some("com.acme".to_owned()), ..node("Fancy", "f", &["r"], &["t"]) },
+        node("Relu", "last", &["t"], &["y"]),
+    ]);
+    m.opset_import
+        .push(OperatorSetIdProto { domain: Some("com.acme".to_owned()), version: Some(2) });
+    let graph = graph_of(&mut m);
+    graph.input[0] = info("x", 1, &sizes);
+    graph.output[0] = info("y", 1, &t);
+    graph.value_info = vec![info("r", 1, &r), info("t", 1, &t)];
+    m
+}
+
+#[test]
+fn names_of_sizes_mean_what_values_of_that_size_have() {
+    for (sizes, r, t, found) in [
+        (["b", "4"], ["n", "4"], ["n", "7"], "f32[b, 7]"),
+        (["3", "4"], ["n", "m"], ["m", "n"], "f32[4, 3]"),
+        (["3", "3"], ["n", "n"], ["n", "n"], "f32[3, 3]"),
+        // A name for two sizes means neither, a name of an input's size means that.
+        (["3", "4"], ["n", "n"], ["n", "2"], "f32[n, 2]"),
+        (["b", "4"], ["4", "b"], ["b", "2"], "f32[b, 2]"),
+        (["b", "4"], ["b", "4"], ["n", "2"], "f32[n, 2]"),
+    ] {
+        let graph = read(&around_a_foreign_node(sizes, r, t)).unwrap().graph;
+        let y = graph.outputs[0];
+        assert_eq!(graph.fact(y).to_string(), found, "{sizes:?} {r:?} {t:?}");
+        assert_eq!(&*graph.value(y).name, "y");
+        assert!(bricolage_ir::verify(&graph).is_empty());
+    }
+}
+
+#[test]
+fn inputs_and_outputs_are_known_without_the_nodes() {
+    let mut m = model(vec![node("Unheard", "u", &["x", "w"], &["y"])]);
+    let graph = graph_of(&mut m);
+    graph.input.push(info("w", 1, &["2"]));
+    graph.initializer = vec![floats("w", &[2], &[1.0, 2.0])];
+    graph.output.push(info("z", 7, &["b", "n"]));
+    let known = interface::interface(&m, 1).unwrap();
+    let facts = |all: &[ValueId]| -> Vec<String> {
+        all.iter().map(|&v| format!("{} {}", known.value(v).name, known.fact(v))).collect()
+    };
+    assert_eq!(facts(&known.inputs), ["x f32[b, 4]"]);
+    assert_eq!(facts(&known.outputs), ["y f32[b, 4]", "z i64[b, n]"]);
+    graph_of(&mut m).output[1].r#type = None;
+    let said = interface::interface(&m, 1).unwrap_err().to_string();
+    assert_eq!(said, "graph output `z` needs a declared type, found none");
+}
+
+#[test]
+fn a_graph_needs_outputs() {
+    let mut m = model(vec![node("Relu", "r", &["x"], &["y"])]);
+    graph_of(&mut m).output.clear();
+    for error in [read(&m).unwrap_err(), interface::interface(&m, 1).unwrap_err()] {
+        assert_eq!(error.to_string(), "graph `g` needs at least one output, found none");
+        assert_eq!((error.code(), error.is_unsupported()), ("onnx::no-outputs", false));
+    }
+}
+
+#[test]
+fn ranges_of_floats_may_end_at_a_size() {
+    let mut m = model(vec![
+        node("Shape", "s", &["x"], &["shape"]),
+        node("Gather", "g", &["shape", "zero"], &["b"]),
+        with(node("Cast", "c", &["b"], &["end"]), "to", |a| a.i = Some(1)),
+        node("Squeeze", "q", &["end"], &["limit"]),
+        node("Range", "r", &["start", "limit", "step"], &["y"]),
+    ]);
+    let graph = graph_of(&mut m);
+    graph.initializer =
+        vec![longs("zero", &[0]), floats("start", &[], &[1.0]), floats("step", &[], &[2.0])];
+    graph.output[0] = info("y", 1, &["n"]);
+    let m = read(&m).unwrap();
+    let x = Tensor::of(&[6, 4], &[0f32; 24]);
+    let y = evaluate(&m.graph, &[x.into()]).unwrap();
+    assert_eq!(y[0].as_tensor().unwrap(), &Tensor::of(&[3], &[1f32, 3.0, 5.0]));
+}
+
 #[test]
 fn attributes_that_are_not_known_are_not_ignored() {
     let m = model(vec![with(node("Relu", "r", &["x"], &["y"]), "slope", |a| a.f = Some(0.1))]);

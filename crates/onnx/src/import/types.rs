@@ -60,6 +60,11 @@ impl Symbols {
         symbols
     }
 
+    /// What a name stands for.
+    pub(crate) fn get(&self, name: &str) -> Option<&Dim> {
+        self.named.get(name)
+    }
+
     fn add(&mut self, name: &str) -> Dim {
         let allowed = |c: char| if c.is_whitespace() || "+*(),-[]".contains(c) { '_' } else { c };
         let mut symbol: String = name.chars().map(allowed).collect();

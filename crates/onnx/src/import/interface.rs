@@ -1,0 +1,74 @@
+//! What goes into a model and comes out, whatever lies between.
+
+use super::types::Symbols;
+use crate::{
+    ImportError,
+    proto::{ModelProto, ValueInfoProto},
+};
+use bricolage_ir::{Graph, ops, origin};
+use bricolage_tensor::{TensorType, Type};
+use prost::{Message, bytes::Bytes};
+use std::{collections::HashSet, path::Path, sync::Arc};
+
+/// Reads the inputs and outputs of a model whose nodes may have no meaning here: one [`ops::Opaque`]
+/// node, which only a runtime of its own can take, stands for all of them. Inputs with a default are
+/// left out, as by [`super::load`].
+pub fn load_interface(path: &Path) -> Result<Graph, ImportError> {
+    let bytes = bricolage_runtime::map_file(path)
+        .map_err(|error| ImportError::File { path: path.to_owned(), error })?;
+    let len = bytes.len();
+    let model = ModelProto::decode(Bytes::from_owner(bytes))
+        .map_err(|error| ImportError::Decode { len, why: error.to_string() })?;
+    interface(&model, len)
+}
+
+pub(super) fn interface(model: &ModelProto, len: usize) -> Result<Graph, ImportError> {
+    let proto = model.graph.as_ref().ok_or(ImportError::NoGraph { len })?;
+    if proto.output.is_empty() {
+        return Err(ImportError::NoOutputs { graph: proto.name().to_owned() });
+    }
+    let own = model.opset_import.iter().find(|o| matches!(o.domain(), "" | "ai.onnx"));
+    let opset = own.map_or(0, |entry| entry.version());
+    let dense = proto.initializer.iter();
+    let sparse = proto.sparse_initializer.iter().filter_map(|t| t.values.as_ref());
+    let defaults: HashSet<&str> = dense.chain(sparse).map(|t| t.name()).collect();
+    let mut symbols = Symbols::new(proto);
+    let mut graph = Graph::new(proto.name());
+    let mut inputs = Vec::new();
+    for input in proto.input.iter().filter(|i| !defaults.contains(i.name())) {
+        inputs.push(graph.input(input.name(), port(&mut symbols, "input", input)?));
+    }
+    let mut outputs = Vec::new();
+    for output in &proto.output {
+        outputs.push(Type::Tensor(port(&mut symbols, "output", output)?));
+    }
+    let op = ops::Opaque {
+        domain: String::new(),
+        name: "the whole model".to_owned(),
+        opset,
+        attributes: Vec::new(),
+        outputs,
+    };
+    let names: Vec<Arc<str>> = proto.output.iter().map(|o| Arc::from(o.name())).collect();
+    let added = graph.add_named(op, &inputs, origin(proto.name()), &names);
+    graph.outputs = added.map_err(|error| ImportError::Node {
+        node: proto.name().to_owned(),
+        op: "the whole model".to_owned(),
+        error: Box::new(error),
+        operands: Vec::new(),
+    })?;
+    Ok(graph)
+}
+
+/// The declared type of an input or output of the graph.
+pub(super) fn port(
+    symbols: &mut Symbols,
+    place: &'static str,
+    info: &ValueInfoProto,
+) -> Result<TensorType, ImportError> {
+    let fault = |(needed, found)| {
+        let name = info.name().to_owned();
+        ImportError::Input { place, name, needed, found }
+    };
+    symbols.tensor_type(info.name(), info.r#type.as_ref()).map_err(fault)
+}
