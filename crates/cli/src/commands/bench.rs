@@ -24,9 +24,11 @@ use std::{
 };
 
 /// Samples of each target, unless the user says otherwise.
-const MOST: u32 = 200;
-/// An interval of the ratio that is this narrow is narrow enough.
-const WIDTH: f64 = 0.02;
+const MOST: u32 = 500;
+/// Sampling ends when the intervals of all ratios are this narrow, as a share of the ratio.
+const NARROW: f64 = 0.02;
+/// After [`LIMIT`] it goes on as long again while an interval is wider than this.
+const WIDE: f64 = 0.04;
 /// A sample repeats the run until it lasts this many seconds: long enough that the other targets'
 /// traces in the caches do not count.
 const SAMPLE: f64 = 0.04;
@@ -290,12 +292,16 @@ fn sample(lanes: &mut [Lane], seed: u64, iterations: Option<u32>) -> Result<(), 
                 lane.samples.push(time.as_secs_f64() * 1e9 / f64::from(repeats[i]));
             }
         }
-        let enough = iterations.is_none() && lanes[0].samples.len() >= 15 && {
-            let narrow =
-                |lane: &Lane| ratio(&lanes[0], lane).is_some_and(|r| r.ci95.1 - r.ci95.0 <= WIDTH);
-            lanes[1..].iter().all(narrow) && (lanes.len() > 1 || lanes[0].samples.len() >= 30)
+        let all_within = |width: f64| {
+            let within = |lane: &Lane| {
+                ratio(&lanes[0], lane).is_some_and(|r| r.ci95.1 - r.ci95.0 <= width * r.median)
+            };
+            lanes[1..].iter().all(within)
         };
-        if enough || (iterations.is_none() && start.elapsed() > LIMIT) {
+        let least = if lanes.len() > 1 { 15 } else { 30 };
+        let enough = lanes[0].samples.len() >= least && all_within(NARROW);
+        let late = start.elapsed() > LIMIT && (all_within(WIDE) || start.elapsed() > 2 * LIMIT);
+        if iterations.is_none() && (enough || late) {
             break;
         }
     }
