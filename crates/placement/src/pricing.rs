@@ -320,6 +320,13 @@ fn expected(p: &Pricing<'_>, offer: &Offer) -> Result<Expected, String> {
     Ok(Expected { results, floors })
 }
 
+/// Compiles an offer, runs it on the reference inputs and compares its results: its error as a share of
+/// the allowed one, or why it cannot be used.
+pub fn check_offer(p: &Pricing<'_>, offer: &Offer) -> Result<f64, TrialError> {
+    let expected = expected(p, offer).map_err(TrialError)?;
+    admit(p, offer, &expected).map(|(_, share, _)| share)
+}
+
 /// Checks and times offers for equal regions. `None` where the race was stopped.
 fn measure_group(p: &Pricing<'_>, offers: &[&Offer]) -> Vec<Option<Record>> {
     let expected = match expected(p, offers[0]) {
