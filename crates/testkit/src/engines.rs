@@ -7,7 +7,7 @@ use crate::{
 };
 use bricolage_backend::{Policy, Registry, Setting};
 use bricolage_backends::{Native, OnnxRuntime, Reference};
-use bricolage_ir::{Error, Graph, evaluate, verify};
+use bricolage_ir::{Error, Graph, Op, evaluate, verify};
 use bricolage_measure::Machine;
 use bricolage_onnx::{export, import};
 use bricolage_placement::{Placed, PlacedRegion, Price, gather_whole};
@@ -164,7 +164,8 @@ impl Engine for Exported {
     fn check(&self, case: &Case) -> Result<f64, Fault> {
         let mut share: f64 = 0.0;
         for case in [case.clone(), rewritten(case)?] {
-            let bytes = export(&case.graph).map_err(failed)?;
+            // What ONNX cannot say is refused in words.
+            let bytes = export(&case.graph).map_err(|e| Fault::Unsupported(e.to_string()))?;
             let again = import(Storage::copy_of(&bytes), None).map_err(failed)?;
             if let Some(warning) = again.warnings.first() {
                 return Err(failed(format!("declared sizes: {warning}")));
@@ -280,6 +281,9 @@ impl Engine for Foreign {
     }
 
     fn check(&self, case: &Case) -> Result<f64, Fault> {
+        if let Some(why) = foreign_fault(&case.graph) {
+            return Err(Fault::Unsupported(why.to_owned()));
+        }
         let setting = Setting { threads: 1, policy: Policy::Default };
         let Some(offer) = gather_whole(&case.graph, &self.registry, &setting).pop() else {
             return Err(Fault::Unsupported("it does not take the graph".to_owned()));
@@ -293,8 +297,8 @@ impl Engine for Foreign {
             states: 0,
         };
         run_plan(case, &placed, &self.registry, setting).map_err(|fault| match fault {
-            // Types that it has no kernels for; whether we write them right its other tests say.
-            Fault::Failed(why) if NOT_IMPLEMENTED.iter().any(|w| why.contains(w)) => {
+            // It has no kernel for some types and sizes. A model that breaks the rules is our fault.
+            Fault::Failed(why) if !INVALID.iter().any(|w| why.contains(w)) => {
                 Fault::Unsupported(why)
             }
             other => other,
@@ -302,8 +306,25 @@ impl Engine for Foreign {
     }
 }
 
-/// What the runtime says where it has no kernel.
-const NOT_IMPLEMENTED: &[&str] = &["NOT_IMPLEMENTED", "Could not find an implementation"];
+/// What the runtime says of a model that breaks the rules.
+const INVALID: &[&str] =
+    &["invalid model", "TypeInferenceError", "ShapeInferenceError", "Invalid rank"];
+
+/// What is known to be wrong in the runtime itself.
+fn foreign_fault(graph: &Graph) -> Option<&'static str> {
+    let rank = |v: bricolage_ir::ValueId| graph.fact(v).ty.as_tensor().map(|t| t.shape.len());
+    let turned =
+        |v| graph.producer(v).is_some_and(|n| matches!(graph.node(n).op, Op::Transpose(_)));
+    for node in graph.nodes().map(|n| graph.node(n)) {
+        if let (Op::MatMul(op), &[Some(a), Some(b)]) = (&node.op, &node.inputs[..])
+            && rank(b) == Some(1)
+            && (op.transpose_lhs || turned(a))
+        {
+            return Some("its product of a transposed matrix and a vector is wrong");
+        }
+    }
+    None
+}
 
 /// The size of the largest cache, which decides how often trials copy constants.
 pub(crate) fn last_level_cache() -> u64 {

@@ -84,12 +84,14 @@ pub(crate) fn binary(at: &mut At<'_, '_>, f: &Binary) -> Written {
         Binary::BitAnd => "BitwiseAnd",
         Binary::BitOr => "BitwiseOr",
         Binary::BitXor => "BitwiseXor",
-        Binary::Prelu => "PRelu",
         Binary::Equal => "Equal",
         Binary::Less => "Less",
         Binary::LessEqual => "LessOrEqual",
         Binary::Greater => "Greater",
         Binary::GreaterEqual => "GreaterOrEqual",
+        // ONNX broadcasts the slope to the operand, and not the operand to the slope.
+        Binary::Prelu if !at.has_dims_of_output() => return wide_prelu(at),
+        Binary::Prelu => "PRelu",
         Binary::ShiftLeft => return shift(at, "LEFT"),
         Binary::ShiftRight => return shift(at, "RIGHT"),
         Binary::Fmod => return at.same("Mod", &[("fmod", Int(1))]),
@@ -105,6 +107,15 @@ fn shift(at: &mut At<'_, '_>, direction: &str) -> Written {
         at.writer.needs("", 28);
     }
     at.same("BitShift", &[("direction", Text(direction))])
+}
+
+/// A slope of more dims than the operand: a choice.
+fn wide_prelu(at: &mut At<'_, '_>) -> Written {
+    let dtype = at.dtype(0);
+    let (x, slope, zero) = (at.input(0), at.input(1), at.scalar(dtype, 0.0));
+    let below = at.emit("Less", &[&x, &zero], &[]);
+    let product = at.emit("Mul", &[&x, &slope], &[]);
+    at.finish("Where", &[&below, &product, &x], &[])
 }
 
 /// ONNX has the remainder with the sign of the divisor for integers alone: the other remainder

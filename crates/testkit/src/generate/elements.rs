@@ -18,9 +18,9 @@ const ACTIVATIONS: &[Unary] = &[
     Unary::HardSwish,
     Unary::Softplus,
     Unary::Mish,
-    Unary::Elu { alpha: Real::new(0.7) },
-    Unary::LeakyRelu { alpha: Real::new(0.1) },
-    Unary::HardSigmoid { alpha: Real::new(0.2), beta: Real::new(0.5) },
+    Unary::Elu { alpha: Real::new(0.75) },
+    Unary::LeakyRelu { alpha: Real::new(0.125) },
+    Unary::HardSigmoid { alpha: Real::new(0.1875), beta: Real::new(0.5) },
 ];
 
 /// An activation, as an op or as a clip.
@@ -60,6 +60,15 @@ pub(super) fn function(g: &mut Growing) -> Option<()> {
     if function == Unary::Not || function == Unary::BitNot {
         return None;
     }
+    // Parameters as ONNX can hold them.
+    let function = match function {
+        Unary::LeakyRelu { .. } => Unary::LeakyRelu { alpha: Real::new(0.0625) },
+        Unary::HardSigmoid { .. } => {
+            Unary::HardSigmoid { alpha: Real::new(0.25), beta: Real::new(0.375) }
+        }
+        Unary::Selu { .. } => Unary::Selu { alpha: Real::new(1.625), gamma: Real::new(1.0625) },
+        other => other,
+    };
     g.on(function, &[x]).map(|_| ())
 }
 

@@ -10,7 +10,7 @@ mod rows;
 mod spatial;
 mod spellings;
 
-use bricolage_ir::{Fact, Graph, Inputs, Op, ValueId, origin};
+use bricolage_ir::{Fact, Graph, Inputs, Op, Real, ValueId, origin};
 use bricolage_tensor::{DType, Datum, Rng, Tensor, TensorType, Type};
 use std::collections::{HashMap, HashSet};
 
@@ -255,7 +255,7 @@ impl Growing {
 
     fn number(&mut self, dtype: DType, value: f64) -> ValueId {
         let dims: &[i64] = if self.chance(0.7) { &[] } else { &[1] };
-        self.constant(Tensor::from_f64(dtype, dims, &[value]))
+        self.constant(Tensor::from_f64(dtype, dims, &[f64::from(value as f32)]))
     }
 
     /// A parameter: mostly a constant, sometimes an input, a value that is there, or a constant
@@ -388,6 +388,17 @@ impl Growing {
         }
         self.graph.outputs = outputs;
     }
+}
+
+/// An attribute as ONNX can hold it: in `f32`.
+fn real(value: f64) -> Real {
+    Real::from(value as f32)
+}
+
+/// Whether a norm over so many elements can be judged: the floor follows the rounding of single elements,
+/// which a norm over two takes out again while that of their mean stays.
+fn is_norm_worth(elements: i64) -> bool {
+    elements >= 4
 }
 
 fn is_small(fact: &Fact) -> bool {

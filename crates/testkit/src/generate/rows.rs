@@ -1,9 +1,8 @@
 //! Steps on matrices and rows.
 
-use super::{Growing, spatial::epilogue};
-use bricolage_ir::{
-    Real,
-    ops::{ArgReduce, CumSum, Einsum, LayerNorm, MatMul, Reduce, ReduceKind, Softmax, TopK},
+use super::{Growing, real, spatial::epilogue};
+use bricolage_ir::ops::{
+    ArgReduce, CumSum, Einsum, LayerNorm, MatMul, Reduce, ReduceKind, Softmax, TopK,
 };
 use bricolage_tensor::Dim;
 
@@ -79,6 +78,9 @@ pub(super) fn layer_norm(g: &mut Growing) -> Option<()> {
     let (dims, dtype) = (g.dims(x), g.dtype_of(x));
     let axis = if g.chance(0.8) { dims.len() - 1 } else { g.below(dims.len()) };
     let rms = g.chance(0.3);
+    if !super::is_norm_worth(dims[axis..].iter().product()) {
+        return None;
+    }
     let shape = dims[axis..].to_vec();
     let mut operands = vec![Some(x)];
     if g.chance(0.9) {
@@ -87,7 +89,7 @@ pub(super) fn layer_norm(g: &mut Growing) -> Option<()> {
             operands.push(Some(g.weight(dtype, &shape, 0.5)?));
         }
     }
-    let epsilon = Real::new(g.one_of(&[1e-5, 1e-6, 1e-12]));
+    let epsilon = real(g.one_of(&[1e-5, 1e-6, 1e-12]));
     let statistics = g.chance(0.05);
     g.add(LayerNorm { axis, epsilon, rms, statistics }.into(), &operands).map(|_| ())
 }

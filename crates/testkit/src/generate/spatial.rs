@@ -1,6 +1,6 @@
 //! Steps on images of one to three spatial dims.
 
-use super::Growing;
+use super::{Growing, real};
 use bricolage_ir::{
     Real, ValueId,
     ops::{
@@ -168,7 +168,7 @@ pub(super) fn global_pool(g: &mut Growing) -> Option<()> {
 pub(super) fn resize(g: &mut Growing) -> Option<()> {
     let x = g.pick_float(3..=4)?;
     let mut sizes = g.dims(x);
-    let mut scales: Vec<Real> = vec![Real::new(1.0); sizes.len()];
+    let mut scales: Vec<Real> = vec![real(1.0); sizes.len()];
     let given = g.chance(0.4);
     for d in 2..sizes.len() {
         match g.below(4) {
@@ -178,12 +178,12 @@ pub(super) fn resize(g: &mut Growing) -> Option<()> {
                 let size = (sizes[d] as f64 * scale).floor() as i64;
                 if size >= 1 {
                     sizes[d] = size;
-                    scales[d] = Real::new(scale);
+                    scales[d] = real(scale);
                 }
             }
             _ => {
                 sizes[d] *= 2;
-                scales[d] = Real::new(2.0);
+                scales[d] = real(2.0);
             }
         }
     }
@@ -198,7 +198,7 @@ pub(super) fn resize(g: &mut Growing) -> Option<()> {
             Rounding::Ceil,
             Rounding::PreferCeil,
         ])),
-        2 => Interpolation::Cubic(Real::new(-0.75)),
+        2 => Interpolation::Cubic(real(-0.75)),
         _ => Interpolation::Linear,
     };
     let coordinates = g.one_of(&[
@@ -215,7 +215,7 @@ pub(super) fn resize(g: &mut Growing) -> Option<()> {
         exclude_outside: false,
         antialias: false,
         roi: Vec::new(),
-        extrapolation: Real::new(0.0),
+        extrapolation: real(0.0),
     };
     g.on(op, &[x]).map(|_| ())
 }
@@ -227,7 +227,7 @@ fn normalise(g: &mut Growing, x: ValueId) -> Option<ValueId> {
     let shift = g.weight(dtype, &[channels], 0.5)?;
     let mean = g.weight(dtype, &[channels], 0.3)?;
     let variance = positive(g, dtype, &[channels]);
-    let epsilon = Real::new(g.one_of(&[1e-5, 1e-3]));
+    let epsilon = real(g.one_of(&[1e-5, 1e-3]));
     g.on(BatchNorm { epsilon }, &[x, scale, shift, mean, variance])
 }
 
@@ -251,21 +251,20 @@ pub(super) fn group_norm(g: &mut Growing) -> Option<()> {
     let x = g.pick_float(3..=5)?;
     let channels = g.dims(x)[1];
     let groups = if g.chance(0.4) { channels } else { g.divisor(channels) };
+    if !super::is_norm_worth(g.dims(x)[1..].iter().product::<i64>() / groups) {
+        return None;
+    }
     let mut operands = vec![x];
     let dtype = g.dtype_of(x);
     operands.push(g.weight(dtype, &[channels], 0.7)?);
     operands.push(g.weight(dtype, &[channels], 0.5)?);
-    g.on(GroupNorm { groups, epsilon: Real::new(1e-5) }, &operands).map(|_| ())
+    g.on(GroupNorm { groups, epsilon: real(1e-5) }, &operands).map(|_| ())
 }
 
 pub(super) fn response_norm(g: &mut Growing) -> Option<()> {
     let x = g.pick_float(3..=4)?;
-    let op = Lrn {
-        size: g.one_of(&[1, 3, 5]),
-        alpha: Real::new(0.1),
-        beta: Real::new(0.75),
-        bias: Real::new(1.0),
-    };
+    let op =
+        Lrn { size: g.one_of(&[1, 3, 5]), alpha: real(0.1), beta: real(0.75), bias: real(1.0) };
     g.on(op, &[x]).map(|_| ())
 }
 

@@ -1,8 +1,8 @@
 //! Composite ops in the primitive spelling of exporters.
 
-use super::{Growing, elements::activate};
+use super::{Growing, elements::activate, is_norm_worth, real};
 use bricolage_ir::{
-    Real, ValueId,
+    ValueId,
     ops::{
         Attention, Binary, Clip, MatMul, Reduce, ReduceKind, Reshape, Softmax, Transpose, Unary,
     },
@@ -70,7 +70,7 @@ pub(super) fn gated(g: &mut Growing) -> Option<()> {
         0 => g.on(Unary::Sigmoid, &[x])?,
         1 => {
             let sum = with_number(g, Binary::Add, x, 3.0)?;
-            let (low, high) = (Some(Real::new(0.0)), Some(Real::new(6.0)));
+            let (low, high) = (Some(real(0.0)), Some(real(6.0)));
             let bounded = g.on(Clip { min: low, max: high }, &[sum])?;
             let product = either(g, Binary::Mul, x, bounded)?;
             let dtype = g.dtype_of(x);
@@ -82,7 +82,7 @@ pub(super) fn gated(g: &mut Growing) -> Option<()> {
             g.on(Unary::Tanh, &[soft])?
         }
         _ => {
-            let op = Unary::HardSigmoid { alpha: Real::new(1.0 / 6.0), beta: Real::new(0.5) };
+            let op = Unary::HardSigmoid { alpha: real(1.0 / 6.0), beta: real(0.5) };
             g.on(op, &[x])?
         }
     };
@@ -94,6 +94,9 @@ pub(super) fn norm(g: &mut Growing) -> Option<()> {
     let x = g.pick_float(2..=4)?;
     let (dims, dtype) = (g.dims(x), g.dtype_of(x));
     let axis = if g.chance(0.85) { dims.len() - 1 } else { g.below(dims.len()) };
+    if !is_norm_worth(dims[axis]) {
+        return None;
+    }
     let mean = Reduce { kind: ReduceKind::Mean, axes: vec![axis], keep_dims: true };
     let centred = if g.chance(0.6) {
         let middle = g.on(mean.clone(), &[x])?;
@@ -197,7 +200,7 @@ pub(super) fn attention(g: &mut Growing) -> Option<()> {
         None => None,
     };
     let out = if whole {
-        let scale = if g.chance(0.5) { None } else { Some(Real::new(0.4)) };
+        let scale = if g.chance(0.5) { None } else { Some(real(0.4)) };
         let op = Attention { scale, causal: g.chance(0.3) };
         g.add(op.into(), &[Some(q), Some(k), Some(v), mask])?[0]
     } else {
