@@ -179,9 +179,24 @@ pub(crate) fn reduce(at: &mut At<'_, '_>, op: &Reduce) -> Written {
         ReduceKind::SumSquare => "ReduceSumSquare",
         other => return Err(Fault::None(format!("ONNX has no reduction for {other:?}"))),
     };
+    let extreme = matches!(op.kind, ReduceKind::Max | ReduceKind::Min);
+    let bytes = extreme && matches!(at.dtype(0), DType::I8 | DType::U8);
+    if !bytes {
+        require_sums(at, name)?;
+    }
     let axes: Vec<i64> = op.axes.iter().map(|&a| a as i64).collect();
     let axes = at.ints(&axes);
     at.finish(name, &[&x, &axes], &[("keepdims", Int(op.keep_dims.into()))])
+}
+
+/// Fails for integers that ONNX does not sum.
+pub(super) fn require_sums(at: &At<'_, '_>, op: &str) -> Result<(), Fault> {
+    match at.dtype(0) {
+        dtype @ (DType::Bool | DType::I8 | DType::U8 | DType::I16 | DType::U16) => {
+            Err(Fault::None(format!("ONNX has no {op} of {dtype}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn arg_reduce(at: &mut At<'_, '_>, op: &ArgReduce) -> Written {
