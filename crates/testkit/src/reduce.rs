@@ -46,14 +46,21 @@ fn size(case: &Case) -> (usize, usize, usize) {
     (g.nodes().count(), g.outputs.len(), g.values().count())
 }
 
-/// Each output alone, then all but each.
+/// Each output alone, then all but each, then each computed value alone, the first first: that cuts what
+/// comes after it.
 fn outputs_less(graph: &Graph) -> impl Iterator<Item = Vec<ValueId>> + use<> {
     let all = graph.outputs.clone();
     let several = all.len() > 1;
     let alone: Vec<Vec<ValueId>> = all.iter().map(|&v| vec![v]).collect();
+    let inner: Vec<Vec<ValueId>> = graph
+        .order()
+        .into_iter()
+        .flat_map(|n| graph.node(n).outputs.clone())
+        .map(|v| vec![v])
+        .collect();
     let without = (0..all.len())
         .map(move |i| all.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, &v)| v).collect());
-    alone.into_iter().chain(without).filter(move |_| several)
+    alone.into_iter().chain(without).filter(move |_| several).chain(inner)
 }
 
 /// Everything that one value can be replaced by: the latest nodes first, inputs first for them cut most.
