@@ -1,5 +1,6 @@
 //! House rules and chores. `cargo xtask` lists them.
 
+mod fuzz;
 #[cfg(feature = "proto")]
 mod proto;
 mod test;
@@ -11,6 +12,9 @@ const USAGE: &str = "\
 cargo xtask tidy             house rules: layers, file sizes, the map, loose ends
 cargo xtask test             everything: tidy, format, lints, docs, tests, conformance
 cargo xtask test --quick     the same without conformance and without a Python environment
+cargo xtask fuzz [--seeds N] [--start S] [--seconds T] [--import]
+                             random graphs on every engine, or damaged models; what fails is reduced
+                             and written to target/fuzz
 cargo run -p xtask --features proto -- proto [--check]
                              generates the ONNX schema's code, or checks that it is current";
 
@@ -22,6 +26,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root),
         ["test"] => test::run(&root, false),
         ["test", "--quick"] => test::run(&root, true),
+        ["fuzz", options @ ..] => fuzz::run(&root, options),
         #[cfg(feature = "proto")]
         ["proto"] => proto::generate(&root, false),
         #[cfg(feature = "proto")]

@@ -11,7 +11,8 @@ use std::{
 /// What the judges need from PyPI.
 const PACKAGES: &[&str] = &["onnx==1.23.2", "onnxruntime==1.32.0", "numpy"];
 
-const ENVIRONMENT: &str = "target/python";
+/// Where they are, from the root.
+pub(crate) const ENVIRONMENT: &str = "target/python";
 
 /// Runs every check; `quick` leaves out those that need a Python environment.
 pub(crate) fn run(root: &Path, quick: bool) -> Result<(), String> {

@@ -30,6 +30,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("bricolage-explore", 6),
     ("bricolage-report", 6),
     ("bricolage-cli", 7),
+    ("bricolage-testkit", 8),
     ("xtask", 9),
 ];
 

@@ -7,8 +7,8 @@
 //! *A new approach to probabilistic rounding error analysis*, 2019). Whatever the rest of the graph
 //! does to these errors, it does to the injected ones. Ops that work in several steps get the errors
 //! of the steps: a difference taken first disturbs the operand, a sum that divides the result disturbs
-//! the result. Ops that every implementation computes alike, such as a choice, a move or a conversion,
-//! add nothing: a 0 that they pass on stays 0, however large its factor.
+//! the result, by a share of it or, where its logarithm is taken, by as much as that share is. Ops that
+//! every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that they pass on stays 0, however large its factor.
 
 use crate::{
     EvalError, Graph, Inputs, NodeId, Op, Role, ValueId,
@@ -83,7 +83,9 @@ pub fn evaluate_noisy_from(
                     let elements = element_count(graph, v).max(1);
                     let terms = points.as_ref().map_or(1, |w| (w.points / elements).max(1));
                     let own = divisor_terms(&node.op, &t).map_or(1.0, |n| (1.0 + n / 2.0).sqrt());
-                    with_noise(&t, Sizes { terms, share: extra(id), own }, &mut rng).into()
+                    let flat = logarithm_terms(&node.op, &t, terms)
+                        .map_or(0.0, |n| t.dtype().epsilon() / 2.0 * (1.0 + n / 2.0).sqrt());
+                    with_noise(&t, Sizes { terms, share: extra(id), own, flat }, &mut rng).into()
                 }
                 other => {
                     if !untouched {
@@ -160,6 +162,17 @@ fn divisor_terms(op: &Op, result: &Tensor) -> Option<f64> {
     }
 }
 
+/// Terms of the sum whose logarithm a result is or has in it: a share of the sum is an absolute error of it.
+fn logarithm_terms(op: &Op, result: &Tensor, terms: u64) -> Option<f64> {
+    match op {
+        Op::Softmax(s) if s.log => result.dims().get(s.axis).map(|&n| n as f64),
+        Op::Reduce(r) if matches!(r.kind, ReduceKind::LogSum | ReduceKind::LogSumExp) => {
+            Some(terms as f64)
+        }
+        _ => None,
+    }
+}
+
 /// How large errors are.
 #[derive(Clone, Copy)]
 struct Sizes {
@@ -169,11 +182,13 @@ struct Sizes {
     share: f64,
     /// Unit roundoffs of the element itself.
     own: f64,
+    /// Absolute.
+    flat: f64,
 }
 
 impl Sizes {
     /// Those of a rounded element.
-    const ROUNDED: Sizes = Sizes { terms: 1, share: 0.0, own: 1.0 };
+    const ROUNDED: Sizes = Sizes { terms: 1, share: 0.0, own: 1.0, flat: 0.0 };
 }
 
 /// The tensor with errors of these sizes.
@@ -191,7 +206,7 @@ fn with_noise(tensor: &Tensor, sizes: Sizes, rng: &mut Rng) -> Tensor {
 fn noisy<T: Copy + Into<f64>>(
     values: &[T],
     roundoff: f64,
-    Sizes { terms, share, own }: Sizes,
+    Sizes { terms, share, own, flat }: Sizes,
     round: impl Fn(f64) -> T,
     rng: &mut Rng,
 ) -> Vec<T> {
@@ -201,8 +216,8 @@ fn noisy<T: Copy + Into<f64>>(
     let rms = (squares / values.len().max(1) as f64).sqrt();
     let deep = if terms > 1 { roundoff * (terms as f64 / 2.0).sqrt() * rms } else { 0.0 };
     let wide = deep + share * largest / 4.0;
-    // Two independent errors, of the sum and of the rounded result, have one variance together.
-    let spread = |v: f64| (wide * wide + (own * roundoff * v).powi(2)).sqrt();
+    // Independent errors, of sums and of the rounded result, have one variance together.
+    let spread = |v: f64| (wide * wide + flat * flat + (own * roundoff * v).powi(2)).sqrt();
     let with_error = |&value: &T| {
         let v: f64 = value.into();
         if v.is_finite() { round(v + spread(v) * rng.normal()) } else { value }

@@ -36,6 +36,14 @@ impl Tolerance {
         }
     }
 
+    /// The larger of each of the two bounds.
+    pub fn max(self, other: Tolerance) -> Tolerance {
+        Tolerance {
+            max_abs: self.max_abs.max(other.max_abs),
+            relative_l2: self.relative_l2.max(other.relative_l2),
+        }
+    }
+
     /// At least `share` of the largest magnitude of the reference: the bound of a numerics class.
     pub fn or_share_of(self, reference: &Tensor, share: f64) -> Tolerance {
         if !reference.dtype().is_float() {

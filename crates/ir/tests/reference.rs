@@ -416,3 +416,21 @@ fn an_exact_mask_has_no_noise() {
         Tolerance::from_floor(exact[0].as_tensor().unwrap(), noisy[0].as_tensor().unwrap());
     assert!(tolerance.max_abs < 1e-5, "{tolerance:?}");
 }
+
+/// The logarithm of a sum near 1 is near 0, but the sum was rounded where it was near 1.
+#[test]
+fn logarithms_of_sums_err_by_a_share_of_the_sum() {
+    let mut g = Graph::new("logarithm");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[64, 2]));
+    let y = g.add1(Softmax { axis: 1, log: true }, &[x], origin("softmax")).unwrap();
+    g.outputs = vec![y];
+    let x = Tensor::generate(DType::F32, &[64, 2], |i| if i % 2 == 0 { 0.0 } else { -14.0 });
+    let data = [Datum::from(x)];
+    let exact = evaluate(&g, &data).unwrap().swap_remove(0);
+    let noisy = evaluate_noisy(&g, &data, &|_| 0.0, 1).unwrap().swap_remove(0);
+    // The larger of the two logarithms alone: its magnitude is 8e-7.
+    let first = |t: &Tensor| Tensor::of(&[1], &[t.elements::<f32>()[0]]);
+    let own =
+        Error::between(&first(exact.as_tensor().unwrap()), &first(noisy.as_tensor().unwrap()));
+    assert!((1e-9..1e-6).contains(&own.max_abs), "{own}");
+}

@@ -23,7 +23,7 @@ pub use place::{
     ConversionPrices, PlaceError, Placed, PlacedConversion, PlacedRegion, Placements, RunnerUp,
     place,
 };
-pub use pricing::{Effort, OpenOffer, Price, Pricing, price};
+pub use pricing::{Effort, OpenOffer, Price, Pricing, check_offer, price};
 pub use problem::{Choice, Conversion, Cover, FormatId, Problem, ProblemError, Tensor};
 pub use sweep::{Limits, Solution, sweep};
 pub use trial::{Bench, LocalTrial, OpenTrial, Trial, TrialError};

@@ -172,12 +172,16 @@ pub fn gather_whole(graph: &Graph, registry: &Registry, setting: &Setting) -> Ve
         .collect()
 }
 
-/// Every node of the graph; its outputs are those of the graph that nodes compute.
+/// Every node of the graph; its outputs are those of the graph that nodes compute. `None` when they compute
+/// none.
 fn whole_region(graph: &Graph, order: &[NodeId]) -> Option<Region> {
     if order.is_empty() {
         return None;
     }
     let boundary = graph.boundary(order);
+    if boundary.outputs.is_empty() {
+        return None;
+    }
     Some(Region {
         nodes: order.to_vec(),
         inputs: boundary.inputs,

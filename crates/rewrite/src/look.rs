@@ -4,7 +4,7 @@ use bricolage_ir::{
     Graph, Node, NodeId, Op, ValueId,
     ops::{Binary, ReduceKind, Unary},
 };
-use bricolage_tensor::{TensorType, Type};
+use bricolage_tensor::{DType, TensorType, Type};
 
 /// A graph with the questions.
 #[derive(Clone, Copy)]
@@ -94,7 +94,7 @@ impl<'a> Look<'a> {
         expected: f64,
     ) -> Option<ValueId> {
         let (other, number) = self.with_scalar(value, function)?;
-        is_close(number, expected).then_some(other)
+        self.is_close(value, number, expected).then_some(other)
     }
 
     /// The two operands in either order for which `first` holds of one: that one, and the other.
@@ -133,9 +133,12 @@ impl<'a> Look<'a> {
             _ => self.with_number(value, Binary::Pow, 2.0),
         }
     }
-}
 
-/// Whether two numbers are one number written in `f32`.
-pub(crate) fn is_close(a: f64, b: f64) -> bool {
-    (a - b).abs() <= 1e-5 * b.abs().max(1e-30)
+    /// Whether two numbers are one number, written to the precision in which `of` computes: that of an
+    /// `f32`, or of an `f64`.
+    pub(crate) fn is_close(self, of: ValueId, a: f64, b: f64) -> bool {
+        let double = self.tensor_type(of).is_some_and(|t| t.dtype == DType::F64);
+        let share = if double { 1e-14 } else { 1e-5 };
+        (a - b).abs() <= share * b.abs().max(1e-30)
+    }
 }

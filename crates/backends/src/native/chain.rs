@@ -75,7 +75,8 @@ fn grow(
         found.push(below);
         return;
     }
-    let dims = view.float_dims(node.outputs[0]);
+    // A test of a number, whose result is none, does not ride in registers of numbers.
+    let Some(dims) = view.float_dims(node.outputs[0]) else { return };
     if let (Some(function), Some(x)) = (scalar::function(node), view.operand(node, 0)) {
         if let Some(producer) = view.private_producer(x, at) {
             // Nothing comes between the sum and its bias.
@@ -96,7 +97,7 @@ fn grow(
     }
     for (through, other) in [(a, b), (b, a)] {
         let Some(producer) = view.private_producer(through, at) else { continue };
-        if a == b || view.float_dims(through) != dims {
+        if a == b || view.float_dims(through) != Some(dims.clone()) {
             continue;
         }
         let mut next = below.clone();
@@ -107,7 +108,7 @@ fn grow(
             }
             continue;
         }
-        if next.residual.is_none() && view.float_dims(other) == dims {
+        if next.residual.is_none() && view.float_dims(other) == Some(dims.clone()) {
             next.residual = Some(other);
             next.posts.insert(0, Post::Add);
             grow(view, producer, next, is_anchor, is_bias, found);

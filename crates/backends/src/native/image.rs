@@ -284,8 +284,8 @@ pub(super) fn resize(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal>, Str
         other => return Err(format!("does not do {other:?} that leaves out what is outside")),
     };
     let scale = |d: usize| match &r.scales {
-        Some(scales) => scales[d].get() as f32,
-        None => sizes[d] as f32 / input[d] as f32,
+        Some(scales) => scales[d].get(),
+        None => sizes[d] as f64 / input[d] as f64,
     };
     let mut all = Vec::new();
     for (from, to) in image_formats(view, output, input[1]) {

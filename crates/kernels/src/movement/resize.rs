@@ -22,7 +22,7 @@ pub struct ResizeSpec {
     /// Spatial dims of the output.
     pub output: Vec<i64>,
     /// Output size by input size along each spatial dim, as the model gives it.
-    pub scales: Vec<f32>,
+    pub scales: Vec<f64>,
     /// Interpolation.
     pub mode: ResizeMode,
     /// Where output elements lie in the input.
@@ -87,7 +87,7 @@ pub struct Resize {
 impl ResizeSpec {
     fn taps(&self, d: usize) -> Taps {
         let (input, output) = (self.input[2 + d], self.output[d]);
-        let scale = f64::from(self.scales[d]);
+        let scale = self.scales[d];
         let count = match self.mode {
             ResizeMode::Nearest(_) => 1,
             ResizeMode::Linear => 2,

@@ -271,7 +271,7 @@ proptest! {
         plain in any::<bool>(), (from, to) in (image(false), image(false)), seed in any::<u64>(),
     ) {
         let (from, to) = if plain { (F32, F32) } else { (from, to) };
-        let scales = vec![oh as f32 / h as f32, ow as f32 / w as f32];
+        let scales = vec![oh as f64 / h as f64, ow as f64 / w as f64];
         let spec = ResizeSpec {
             input: vec![n, c, h, w], input_format: from.clone(), output_format: to.clone(), output: vec![oh, ow],
             scales: scales.clone(), mode, coordinates,
@@ -279,8 +279,8 @@ proptest! {
         let x = Rng(seed).tensor(&spec.input);
         let values = x.to_f64();
         // Along one dim: the weight of every input element.
-        let weights = |input: i64, output: i64, scale: f32, o: i64| -> Vec<f64> {
-            let (i, m, s, o) = (input as f64, output as f64, f64::from(scale), o as f64);
+        let weights = |input: i64, output: i64, scale: f64, o: i64| -> Vec<f64> {
+            let (i, m, s, o) = (input as f64, output as f64, scale, o as f64);
             let at = match coordinates {
                 Coordinates::HalfPixel => (o + 0.5) / s - 0.5,
                 Coordinates::HalfPixelSymmetric => i / 2.0 * (1.0 - m / (s * i)) + (o + 0.5) / s - 0.5,

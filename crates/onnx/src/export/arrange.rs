@@ -280,12 +280,16 @@ pub(crate) fn trilu(at: &mut At<'_, '_>, op: &Trilu) -> Written {
 }
 
 pub(crate) fn cum_sum(at: &mut At<'_, '_>, op: &CumSum) -> Written {
+    super::compute::require_sums(at, "CumSum")?;
     let (x, axis) = (at.input(0), at.constant(&Tensor::of(&[], &[op.axis as i64])));
     let flags = [("exclusive", Int(op.exclusive.into())), ("reverse", Int(op.reverse.into()))];
     at.finish("CumSum", &[&x, &axis], &flags)
 }
 
 pub(crate) fn top_k(at: &mut At<'_, '_>, op: &TopK) -> Written {
+    if at.dtype(0) == DType::BF16 {
+        at.writer.needs("", 24);
+    }
     let (x, k) = (at.input(0), at.sizes(std::slice::from_ref(&op.k))?);
     let attributes =
         [("axis", Int(op.axis as i64)), ("largest", Int(op.largest.into())), ("sorted", Int(1))];

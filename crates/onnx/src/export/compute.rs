@@ -84,12 +84,14 @@ pub(crate) fn binary(at: &mut At<'_, '_>, f: &Binary) -> Written {
         Binary::BitAnd => "BitwiseAnd",
         Binary::BitOr => "BitwiseOr",
         Binary::BitXor => "BitwiseXor",
-        Binary::Prelu => "PRelu",
         Binary::Equal => "Equal",
         Binary::Less => "Less",
         Binary::LessEqual => "LessOrEqual",
         Binary::Greater => "Greater",
         Binary::GreaterEqual => "GreaterOrEqual",
+        // ONNX broadcasts the slope to the operand, and not the operand to the slope.
+        Binary::Prelu if !at.has_dims_of_output() => return wide_prelu(at),
+        Binary::Prelu => "PRelu",
         Binary::ShiftLeft => return shift(at, "LEFT"),
         Binary::ShiftRight => return shift(at, "RIGHT"),
         Binary::Fmod => return at.same("Mod", &[("fmod", Int(1))]),
@@ -105,6 +107,15 @@ fn shift(at: &mut At<'_, '_>, direction: &str) -> Written {
         at.writer.needs("", 28);
     }
     at.same("BitShift", &[("direction", Text(direction))])
+}
+
+/// A slope of more dims than the operand: a choice.
+fn wide_prelu(at: &mut At<'_, '_>) -> Written {
+    let dtype = at.dtype(0);
+    let (x, slope, zero) = (at.input(0), at.input(1), at.scalar(dtype, 0.0));
+    let below = at.emit("Less", &[&x, &zero], &[]);
+    let product = at.emit("Mul", &[&x, &slope], &[]);
+    at.finish("Where", &[&below, &product, &x], &[])
 }
 
 /// ONNX has the remainder with the sign of the divisor for integers alone: the other remainder
@@ -168,9 +179,24 @@ pub(crate) fn reduce(at: &mut At<'_, '_>, op: &Reduce) -> Written {
         ReduceKind::SumSquare => "ReduceSumSquare",
         other => return Err(Fault::None(format!("ONNX has no reduction for {other:?}"))),
     };
+    let extreme = matches!(op.kind, ReduceKind::Max | ReduceKind::Min);
+    let bytes = extreme && matches!(at.dtype(0), DType::I8 | DType::U8);
+    if !bytes {
+        require_sums(at, name)?;
+    }
     let axes: Vec<i64> = op.axes.iter().map(|&a| a as i64).collect();
     let axes = at.ints(&axes);
     at.finish(name, &[&x, &axes], &[("keepdims", Int(op.keep_dims.into()))])
+}
+
+/// Fails for integers that ONNX does not sum.
+pub(super) fn require_sums(at: &At<'_, '_>, op: &str) -> Result<(), Fault> {
+    match at.dtype(0) {
+        dtype @ (DType::Bool | DType::I8 | DType::U8 | DType::I16 | DType::U16) => {
+            Err(Fault::None(format!("ONNX has no {op} of {dtype}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn arg_reduce(at: &mut At<'_, '_>, op: &ArgReduce) -> Written {

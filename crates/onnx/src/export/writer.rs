@@ -279,6 +279,12 @@ impl At<'_, '_> {
         ty.map_or(DType::F32, |t| t.dtype)
     }
 
+    /// Whether the first result has the dims of the first operand.
+    pub(crate) fn has_dims_of_output(&self) -> bool {
+        let ty = self.graph.fact(self.node.outputs[0]).ty.as_tensor();
+        ty.is_some_and(|t| *t.shape.0 == self.dims(0))
+    }
+
     pub(crate) fn has(&self, i: usize) -> bool {
         self.inputs.get(i).is_some_and(|n| !n.is_empty())
     }

@@ -1,9 +1,6 @@
 //! Activations from exporters' primitive spellings.
 
-use crate::{
-    Outcome, Patch, Rule,
-    look::{Look, is_close},
-};
+use crate::{Outcome, Patch, Rule, look::Look};
 use bricolage_ir::{
     Graph, NodeId, Numerics, Op, OpKind, ValueId,
     ops::{Binary, Unary},
@@ -69,14 +66,15 @@ impl RecogniseHardSwish {
     /// `clip(x + 3, 0, 6) / 6`: the operand.
     fn gate(look: Look<'_>, value: ValueId) -> Option<ValueId> {
         if let Some((ramp, factor)) = look.scaled(value)
-            && is_close(factor, 1.0 / 6.0)
+            && look.is_close(value, factor, 1.0 / 6.0)
         {
             return Self::ramp(look, ramp);
         }
         let (_, node) = look.node(value)?;
         match &node.op {
             Op::Unary(Unary::HardSigmoid { alpha, beta })
-                if is_close(alpha.get(), 1.0 / 6.0) && is_close(beta.get(), 0.5) =>
+                if look.is_close(value, alpha.get(), 1.0 / 6.0)
+                    && look.is_close(value, beta.get(), 0.5) =>
             {
                 look.operand(node, 0)
             }
@@ -108,7 +106,7 @@ impl Rule for RecogniseHardSwish {
             return recognised(graph, at, x, Unary::HardSwish);
         }
         if let Some((whole, factor)) = look.scaled(output)
-            && is_close(factor, 1.0 / 6.0)
+            && look.is_close(output, factor, 1.0 / 6.0)
             && let Some(pair) = look.binary(whole, Binary::Mul)
             && let Some((inner, x)) = look.either(pair, |v| Self::ramp(look, v))
             && inner == x
@@ -143,7 +141,7 @@ fn half_of_one_plus(graph: &Graph, at: NodeId) -> Option<(ValueId, ValueId)> {
     let mut all = Vec::new();
     let number = factors(look, output, 3, &mut all);
     let [a, b] = all[..] else { return None };
-    if !is_close(number, 0.5) {
+    if !look.is_close(output, number, 0.5) {
         return None;
     }
     let (f, x) = look.either((a, b), |v| look.with_number(v, Binary::Add, 1.0))?;
@@ -171,7 +169,7 @@ impl Rule for RecogniseGelu {
         let Some((x, f)) = half_of_one_plus(graph, at) else { return Outcome::NoMatch };
         let Some(inner) = look.unary(f, Unary::Erf) else { return Outcome::NoMatch };
         match look.scaled(inner) {
-            Some((operand, factor)) if operand == x && is_close(factor, FRAC_1_SQRT_2) => {
+            Some((operand, factor)) if operand == x && look.is_close(x, factor, FRAC_1_SQRT_2) => {
                 recognised(graph, at, x, Unary::Gelu)
             }
             _ => Outcome::Declined("the error function is not of x / sqrt(2)"),
@@ -205,7 +203,7 @@ impl RecogniseGeluTanh {
     fn inner(look: Look<'_>, value: ValueId, x: ValueId) -> bool {
         let scaled_cube = |v| {
             let (inner, number) = look.scaled(v)?;
-            (is_close(number, 0.044715) && Self::cube(look, inner) == Some(x)).then_some(())
+            (look.is_close(x, number, 0.044715) && Self::cube(look, inner) == Some(x)).then_some(())
         };
         if let Some(pair) = look.binary(value, Binary::Add)
             && let Some(((), other)) = look.either(pair, scaled_cube)
@@ -215,7 +213,7 @@ impl RecogniseGeluTanh {
         let scaled_square = |v| {
             let one_plus = look.with_number(v, Binary::Add, 1.0)?;
             let (inner, number) = look.scaled(one_plus)?;
-            (is_close(number, 0.044715) && look.square(inner) == Some(x)).then_some(())
+            (look.is_close(x, number, 0.044715) && look.square(inner) == Some(x)).then_some(())
         };
         let pair = look.binary(value, Binary::Mul);
         pair.and_then(|p| look.either(p, scaled_square)).is_some_and(|((), other)| other == x)
@@ -241,7 +239,7 @@ impl Rule for RecogniseGeluTanh {
         let Some(argument) = look.unary(f, Unary::Tanh) else { return Outcome::NoMatch };
         match look.scaled(argument) {
             Some((inner, number))
-                if is_close(number, FRAC_2_PI.sqrt()) && Self::inner(look, inner, x) =>
+                if look.is_close(x, number, FRAC_2_PI.sqrt()) && Self::inner(look, inner, x) =>
             {
                 recognised(graph, at, x, Unary::GeluTanh)
             }

@@ -1,0 +1,96 @@
+//! A graph with inputs, and what its results must be.
+
+use crate::Generated;
+use bricolage_ir::{EvalError, Graph, NodeId, Tolerance, evaluate, evaluate_noisy, parse};
+use bricolage_tensor::{DType, Datum, Rng, Tensor};
+
+/// A graph with inputs for it, in the graph's order.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// What is computed.
+    pub graph: Graph,
+    /// On what.
+    pub inputs: Vec<Tensor>,
+}
+
+impl From<Generated> for Case {
+    fn from(g: Generated) -> Case {
+        Case { graph: g.graph, inputs: g.inputs }
+    }
+}
+
+/// What the outputs of a graph are and how far an engine's may be from them.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// By the reference evaluator, in the graph's order.
+    pub outputs: Vec<Tensor>,
+    /// By the noise floor.
+    pub allowed: Vec<Tolerance>,
+}
+
+/// Draws of rounding noise: one draw of an output of few elements may by chance be near 0.
+const DRAWS: u64 = 4;
+
+impl Case {
+    /// The case that a text describes: a graph in its text form, whose inputs, and whose constants that
+    /// lie aside, are drawn. `Err` with a sentence for a text that is not a graph.
+    pub fn parse(text: &str) -> Result<Case, String> {
+        let mut rng = Rng::new(11);
+        let mut aside = Vec::new();
+        for line in text.lines().filter(|l| l.starts_with("constant ")) {
+            let Some((head, number)) = line.rsplit_once(" = #") else { continue };
+            let ty = head.split_once(": ").map_or("", |(_, ty)| ty);
+            let number: usize = number.trim().parse().map_err(|_| format!("no number: {line}"))?;
+            let (name, dims) = ty.split_once('[').ok_or_else(|| format!("no type: {line}"))?;
+            let dtype = DType::from_name(name).ok_or_else(|| format!("no type: {line}"))?;
+            let dims: Result<Vec<i64>, _> =
+                dims.trim_end_matches(']').split(',').map(|d| d.trim().parse()).collect();
+            let dims = dims.map_err(|_| format!("no sizes: {line}"))?;
+            if number != aside.len() {
+                return Err(format!("constants aside come in order: {line}"));
+            }
+            aside.push(drawn(dtype, &dims, &mut rng));
+        }
+        let graph = parse(text, &aside).map_err(|e| e.to_string())?;
+        let mut inputs = Vec::new();
+        for &input in &graph.inputs {
+            let ty = graph.fact(input).ty.as_tensor();
+            let fixed = ty.and_then(|t| Some((t.dtype, t.shape.as_fixed()?)));
+            let (dtype, dims) = fixed.ok_or("an input has no fixed sizes")?;
+            inputs.push(drawn(dtype, &dims, &mut rng));
+        }
+        Ok(Case { graph, inputs })
+    }
+
+    /// The inputs as the evaluator takes them.
+    pub fn data(&self) -> Vec<Datum> {
+        self.inputs.iter().cloned().map(Datum::from).collect()
+    }
+
+    /// What the reference computes, and what rounding may do to it; `extra` as
+    /// [`bricolage_ir::evaluate_noisy`] takes it.
+    pub fn expected(&self, extra: &dyn Fn(NodeId) -> f64) -> Result<Expected, EvalError> {
+        let data = self.data();
+        let outputs = tensors(evaluate(&self.graph, &data)?);
+        let mut allowed = vec![Tolerance::EXACT; outputs.len()];
+        for seed in 0..DRAWS {
+            let noisy = tensors(evaluate_noisy(&self.graph, &data, extra, seed)?);
+            for ((allowed, reference), noisy) in allowed.iter_mut().zip(&outputs).zip(&noisy) {
+                *allowed = allowed.max(Tolerance::from_floor(reference, noisy));
+            }
+        }
+        Ok(Expected { outputs, allowed })
+    }
+}
+
+fn drawn(dtype: DType, dims: &[i64], rng: &mut Rng) -> Tensor {
+    Tensor::generate(dtype, dims, |_| match dtype {
+        DType::Bool => rng.below(2) as f64,
+        _ if dtype.is_float() => 0.5 * rng.normal(),
+        _ => rng.below(3) as f64,
+    })
+}
+
+pub(crate) fn tensors(data: Vec<Datum>) -> Vec<Tensor> {
+    data.into_iter().filter_map(|d| d.as_tensor().cloned()).collect()
+}

@@ -1,0 +1,151 @@
+//! Placements without measuring: by guesses, or by prices drawn at random, so that candidates that are
+//! never the fastest are used too.
+
+use crate::{Case, Fault, engines::last_level_cache};
+use bricolage_backend::{Registry, Setting};
+use bricolage_ir::NodeId;
+use bricolage_measure::{Database, Machine, Measurement, Record};
+use bricolage_placement::{
+    Bench, ConversionPrices, Form, LocalTrial, Observed, OpenTrial, PlaceError, Placed, Price,
+    Pricing, Trial, TrialError, check_offer, gather, place,
+};
+use bricolage_runtime::{Cancel, Pool};
+use bricolage_tensor::{Format, Rng};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The backends' guesses.
+    Guessed,
+    /// Chance.
+    Random,
+}
+
+/// Random covers of one graph.
+const RANDOM_COVERS: u64 = 3;
+
+struct Local<'a> {
+    registry: &'a Registry,
+    pool: Arc<dyn Pool + Send + Sync>,
+}
+
+impl Bench for Local<'_> {
+    fn open<'a>(&'a self, _: &str, trial: Trial) -> Result<Box<dyn OpenTrial + 'a>, TrialError> {
+        Ok(Box::new(LocalTrial::open(trial, self.registry, self.pool.clone())?))
+    }
+}
+
+struct Free;
+
+impl ConversionPrices for Free {
+    fn known(&self, _: &[i64], _: &Format, _: &Format) -> Result<Option<Price>, PlaceError> {
+        Ok(Some(Price::Unmeasured))
+    }
+    fn measure(&self, _: &[i64], _: &Format, _: &Format) -> Result<Price, PlaceError> {
+        Ok(Price::Unmeasured)
+    }
+}
+
+/// Runs `f` with a pricing that measures nothing.
+fn with_pricing<R>(
+    case: &Case,
+    registry: &Registry,
+    setting: Setting,
+    f: impl FnOnce(&Pricing<'_>) -> Result<R, String>,
+) -> Result<R, String> {
+    let database = Database::in_memory(&Machine::read()).map_err(|e| e.to_string())?;
+    let data = case.data();
+    let observed = Observed::new(&case.graph, &data);
+    let pool = bricolage::pool(setting.threads).map_err(|e| e.to_string())?;
+    let now = Instant::now();
+    f(&Pricing {
+        graph: &case.graph,
+        setting,
+        database: &database,
+        contents: "",
+        bench: &Local { registry, pool },
+        observed: &observed,
+        last_level_cache: last_level_cache(),
+        first_deadline: Some(now),
+        deadline: Some(now),
+        cover_deadline: now.checked_add(Duration::from_millis(200)),
+        cancel: &Cancel::default(),
+        progress: &|_, _, _| {},
+    })
+}
+
+/// Covers of the case's graph.
+pub(crate) fn covers(
+    case: &Case,
+    registry: &Registry,
+    setting: Setting,
+    choice: Choice,
+) -> Result<Vec<Placed>, String> {
+    let rounds = if choice == Choice::Random { RANDOM_COVERS } else { 1 };
+    let mut all = Vec::new();
+    for round in 0..rounds {
+        let placed = with_pricing(case, registry, setting, |pricing| {
+            if choice == Choice::Random {
+                draw_prices(pricing, registry, round)?;
+            }
+            place(pricing, registry, &Free).map_err(|e| e.to_string())
+        })?;
+        all.extend(placed.all.into_iter().next());
+    }
+    Ok(all)
+}
+
+/// Puts a random time of every offer into the database.
+fn draw_prices(p: &Pricing<'_>, registry: &Registry, seed: u64) -> Result<(), String> {
+    let mut rng = Rng::new(seed);
+    for offer in gather(p.graph, registry, &p.setting).map_err(|e| e.to_string())?.all {
+        if matches!(offer.form, Form::View) {
+            continue;
+        }
+        // More nodes may take longer, so that large regions do not always win.
+        let share = offer.candidate.region.nodes.len() as f64;
+        let ns = 100.0 * share * (2.0 * rng.normal()).exp();
+        let Some(measurement) = Measurement::of(&[ns, ns, ns], 1, false) else { continue };
+        let record =
+            Record::Measured { measurement, error_share: 0.0, workspace: 0, refined: true };
+        p.database.put(&offer.key, &record).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+/// The noise that the kernels of a placement add, by node.
+pub(crate) fn noise_of(placed: &Placed) -> impl Fn(NodeId) -> f64 + use<> {
+    let extra: HashMap<NodeId, f64> = placed
+        .regions
+        .iter()
+        .map(|r| (r.region().exit(), r.offer.candidate.numerics.error()))
+        .collect();
+    move |node| extra.get(&node).copied().unwrap_or(0.0)
+}
+
+/// A candidate in words, and its error as a share of the allowed one.
+type Verdict = (String, Result<f64, String>);
+
+/// Compiles and checks every candidate for itself.
+pub(crate) fn candidates(
+    case: &Case,
+    registry: &Registry,
+    setting: Setting,
+) -> Result<Vec<Verdict>, Fault> {
+    let result = with_pricing(case, registry, setting, |p| {
+        let offers = gather(p.graph, registry, &setting).map_err(|e| e.to_string())?;
+        let kernels = offers.all.iter().filter(|o| matches!(o.form, Form::Kernel(_)));
+        let checked = kernels.map(|offer| {
+            let nodes = offer.candidate.region.origin(p.graph).join(" ");
+            let what = format!("{} `{}` for {nodes}", offer.backend(), offer.candidate);
+            (what, check_offer(p, offer).map_err(|e| e.0))
+        });
+        Ok(checked.collect())
+    });
+    result.map_err(Fault::Failed)
+}

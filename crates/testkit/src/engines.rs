@@ -1,0 +1,332 @@
+//! Everything that can compute a graph, under one trait.
+
+use crate::{
+    Case, Expected,
+    case::tensors,
+    covers::{self, Choice},
+};
+use bricolage_backend::{Policy, Registry, Setting};
+use bricolage_backends::{Native, OnnxRuntime, Reference};
+use bricolage_ir::{Error, Graph, Op, evaluate, verify};
+use bricolage_measure::Machine;
+use bricolage_onnx::{export, import};
+use bricolage_placement::{Placed, PlacedRegion, Price, gather_whole};
+use bricolage_runtime::{Program, Session};
+use bricolage_tensor::{Storage, Tensor};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::Arc,
+};
+
+/// Something that computes graphs.
+pub trait Engine {
+    /// A short name.
+    fn name(&self) -> &str;
+
+    /// Computes the case's outputs and compares them. The largest error as a share of the allowed one.
+    fn check(&self, case: &Case) -> Result<f64, Fault>;
+}
+
+/// Why an engine gave no right answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// It does not take such graphs; that is no error of ours.
+    Unsupported(String),
+    /// It failed, in words.
+    Failed(String),
+    /// It panicked.
+    Panicked(String),
+    /// An output is further from the reference than rounding explains.
+    Wrong(String),
+}
+
+impl Fault {
+    /// Whether two faults are of one kind.
+    pub fn is_like(&self, other: &Fault) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Unsupported(why) => write!(f, "unsupported: {why}"),
+            Fault::Failed(why) => write!(f, "failed: {why}"),
+            Fault::Panicked(why) => write!(f, "panicked: {why}"),
+            Fault::Wrong(what) => write!(f, "wrong: {what}"),
+        }
+    }
+}
+
+/// [`Engine::check`], with panics caught.
+pub fn check(engine: &dyn Engine, case: &Case) -> Result<f64, Fault> {
+    match catch_unwind(AssertUnwindSafe(|| engine.check(case))) {
+        Ok(result) => result,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Err(Fault::Panicked(text.unwrap_or_else(|| "without words".to_owned())))
+        }
+    }
+}
+
+/// Every engine that is here, and for each one that is not, why.
+pub fn engines(onnxruntime: Option<&Path>) -> (Vec<Box<dyn Engine>>, Vec<String>) {
+    let mut all: Vec<Box<dyn Engine>> = vec![
+        Box::new(Rewritten),
+        Box::new(Exported),
+        Box::new(Plans { name: "plan, 1 thread", threads: 1, choice: Choice::Guessed }),
+        Box::new(Plans { name: "plan, 2 threads", threads: 2, choice: Choice::Guessed }),
+        Box::new(Plans { name: "random plan", threads: 2, choice: Choice::Random }),
+        Box::new(Candidates),
+    ];
+    let mut absent = Vec::new();
+    let runtime = OnnxRuntime::find(onnxruntime, None);
+    if runtime.is_present() {
+        let registry = Registry::new(vec![Arc::new(runtime), Arc::new(Reference)]);
+        all.push(Box::new(Foreign { registry }));
+    } else {
+        let status = bricolage_backend::Backend::status(&runtime);
+        absent.push(format!("onnxruntime: {}; {}", status.found, status.how));
+    }
+    (all, absent)
+}
+
+/// The error of the outputs as a share of what is allowed.
+fn compare(graph: &Graph, expected: &Expected, found: &[Tensor]) -> Result<f64, Fault> {
+    if found.len() != expected.outputs.len() {
+        return Err(Fault::Wrong(format!(
+            "needed {} outputs, found {}",
+            expected.outputs.len(),
+            found.len()
+        )));
+    }
+    let mut largest: f64 = 0.0;
+    for (i, found) in found.iter().enumerate() {
+        let name = graph.outputs.get(i).map_or("?", |&v| &*graph.value(v).name);
+        let (reference, allowed) = (&expected.outputs[i], &expected.allowed[i]);
+        if found.ty() != reference.ty() {
+            let (needed, found) = (reference.ty(), found.ty());
+            return Err(Fault::Wrong(format!("`{name}` is {found}, needs {needed}")));
+        }
+        let error = Error::between(reference, found);
+        let share = error.share_of(allowed);
+        if share.is_nan() || share > 1.0 {
+            return Err(Fault::Wrong(format!(
+                "`{name}`: {error}; allowed {:.3e} and {:.3e}",
+                allowed.max_abs, allowed.relative_l2
+            )));
+        }
+        largest = largest.max(share);
+    }
+    Ok(largest)
+}
+
+fn failed(error: impl fmt::Display) -> Fault {
+    Fault::Failed(error.to_string())
+}
+
+fn rewritten(case: &Case) -> Result<Case, Fault> {
+    let graph = bricolage::rewrite(case.graph.clone()).map_err(failed)?.graph;
+    let faults = verify(&graph);
+    if let Some(fault) = faults.first() {
+        return Err(failed(format!("the rewritten graph is unsound: {fault}")));
+    }
+    Ok(Case { graph, inputs: case.inputs.clone() })
+}
+
+/// The reference evaluator on the simplified graph.
+struct Rewritten;
+
+impl Engine for Rewritten {
+    fn name(&self) -> &str {
+        "rewritten"
+    }
+
+    fn check(&self, case: &Case) -> Result<f64, Fault> {
+        let after = rewritten(case)?;
+        let expected = case.expected(&|_| 0.0).map_err(failed)?;
+        let found = evaluate(&after.graph, &after.data()).map_err(failed)?;
+        compare(&case.graph, &expected, &tensors(found))
+    }
+}
+
+/// The reference evaluator after a way through ONNX and back, as it is and simplified.
+struct Exported;
+
+impl Engine for Exported {
+    fn name(&self) -> &str {
+        "exported"
+    }
+
+    fn check(&self, case: &Case) -> Result<f64, Fault> {
+        let mut share: f64 = 0.0;
+        for case in [case.clone(), rewritten(case)?] {
+            // What ONNX cannot say is refused in words.
+            let bytes = export(&case.graph).map_err(|e| Fault::Unsupported(e.to_string()))?;
+            let again = import(Storage::copy_of(&bytes), None).map_err(failed)?;
+            if let Some(warning) = again.warnings.first() {
+                return Err(failed(format!("declared sizes: {warning}")));
+            }
+            let names = |g: &Graph, all: &[bricolage_ir::ValueId]| -> Vec<String> {
+                all.iter().map(|&v| g.value(v).name.to_string()).collect()
+            };
+            let (old, new) = (&case.graph, &again.graph);
+            for (needed, found) in [
+                (names(old, &old.inputs), names(new, &new.inputs)),
+                (names(old, &old.outputs), names(new, &new.outputs)),
+            ] {
+                if needed != found {
+                    return Err(Fault::Wrong(format!("ports {needed:?} became {found:?}")));
+                }
+            }
+            let expected = case.expected(&|_| 0.0).map_err(failed)?;
+            let found = evaluate(new, &case.data()).map_err(failed)?;
+            share = share.max(compare(old, &expected, &tensors(found))?);
+        }
+        Ok(share)
+    }
+}
+
+/// Our own kernels and the reference.
+pub(crate) fn own_registry() -> Registry {
+    Registry::new(vec![Arc::new(Native::default()), Arc::new(Reference)])
+}
+
+/// Whole plans of our own kernels on the simplified graph, as emitted and judged.
+struct Plans {
+    name: &'static str,
+    threads: usize,
+    choice: Choice,
+}
+
+impl Engine for Plans {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn check(&self, case: &Case) -> Result<f64, Fault> {
+        let case = rewritten(case)?;
+        let setting = Setting { threads: self.threads, policy: Policy::Default };
+        let registry = own_registry();
+        let mut share: f64 = 0.0;
+        for placed in covers::covers(&case, &registry, setting, self.choice).map_err(failed)? {
+            share = share.max(run_plan(&case, &placed, &registry, setting)?);
+        }
+        Ok(share)
+    }
+}
+
+/// Emits a placement, has it judged, runs it on memory full of patterns and compares.
+fn run_plan(
+    case: &Case,
+    placed: &Placed,
+    registry: &Registry,
+    setting: Setting,
+) -> Result<f64, Fault> {
+    let graph = &case.graph;
+    let emitted = bricolage::emit(graph, placed, registry, &setting).map_err(failed)?;
+    bricolage::check(graph, placed, &emitted.plan, &emitted.kernels)
+        .map_err(|why| failed(format!("the judge of plans refuses: {why}")))?;
+    let weights = emitted.weights.to_storage();
+    let program = Program::new(emitted.plan, emitted.kernels, weights).map_err(failed)?;
+    let pool = bricolage::pool(setting.threads).map_err(failed)?;
+    let mut session = Session::open(Arc::new(program), pool).map_err(failed)?;
+    let expected = case.expected(&covers::noise_of(placed)).map_err(failed)?;
+    let mut share: f64 = 0.0;
+    let mut first: Option<Vec<Tensor>> = None;
+    // All bits set are NaN as floats; the second pattern is a large number.
+    for pattern in [0xFF, 0x7E] {
+        session.arena_mut().bytes_mut().fill(pattern);
+        let found = session.run(&case.inputs).map_err(failed)?;
+        share = share.max(compare(graph, &expected, &found)?);
+        if first.get_or_insert_with(|| found.clone()) != &found {
+            return Err(Fault::Wrong("what the arena held before changes the outputs".to_owned()));
+        }
+    }
+    Ok(share)
+}
+
+/// Every candidate of our own kernels alone, on what the reference gives its region.
+struct Candidates;
+
+impl Engine for Candidates {
+    fn name(&self) -> &str {
+        "candidates"
+    }
+
+    fn check(&self, case: &Case) -> Result<f64, Fault> {
+        let case = rewritten(case)?;
+        let mut share: f64 = 0.0;
+        for threads in [1, 2] {
+            let setting = Setting { threads, policy: Policy::Fast };
+            for (what, verdict) in covers::candidates(&case, &own_registry(), setting)? {
+                share = share.max(verdict.map_err(|why| Fault::Wrong(format!("{what}: {why}")))?);
+            }
+        }
+        Ok(share)
+    }
+}
+
+/// A foreign runtime on the exported graph, whole.
+struct Foreign {
+    registry: Registry,
+}
+
+impl Engine for Foreign {
+    fn name(&self) -> &str {
+        "onnxruntime"
+    }
+
+    fn check(&self, case: &Case) -> Result<f64, Fault> {
+        if let Some(why) = foreign_fault(&case.graph) {
+            return Err(Fault::Unsupported(why.to_owned()));
+        }
+        let setting = Setting { threads: 1, policy: Policy::Default };
+        let Some(offer) = gather_whole(&case.graph, &self.registry, &setting).pop() else {
+            return Err(Fault::Unsupported("it does not take the graph".to_owned()));
+        };
+        let placed = Placed {
+            name: "whole".to_owned(),
+            regions: vec![PlacedRegion { offer, price: Price::Unmeasured, runner_up: None }],
+            conversions: Vec::new(),
+            predicted_ns: f64::NAN,
+            exact: true,
+            states: 0,
+        };
+        run_plan(case, &placed, &self.registry, setting).map_err(|fault| match fault {
+            // It has no kernel for some types and sizes. A model that breaks the rules is our fault.
+            Fault::Failed(why) if !INVALID.iter().any(|w| why.contains(w)) => {
+                Fault::Unsupported(why)
+            }
+            other => other,
+        })
+    }
+}
+
+/// What the runtime says of a model that breaks the rules.
+const INVALID: &[&str] =
+    &["invalid model", "TypeInferenceError", "ShapeInferenceError", "Invalid rank"];
+
+/// What is known to be wrong in the runtime itself.
+fn foreign_fault(graph: &Graph) -> Option<&'static str> {
+    let rank = |v: bricolage_ir::ValueId| graph.fact(v).ty.as_tensor().map(|t| t.shape.len());
+    let turned =
+        |v| graph.producer(v).is_some_and(|n| matches!(graph.node(n).op, Op::Transpose(_)));
+    for node in graph.nodes().map(|n| graph.node(n)) {
+        if let (Op::MatMul(op), &[Some(a), Some(b)]) = (&node.op, &node.inputs[..])
+            && rank(b) == Some(1)
+            && (op.transpose_lhs || turned(a))
+        {
+            return Some("its product of a transposed matrix and a vector is wrong");
+        }
+    }
+    None
+}
+
+/// The size of the largest cache, which decides how often trials copy constants.
+pub(crate) fn last_level_cache() -> u64 {
+    Machine::read().last_level_cache()
+}

@@ -1,0 +1,31 @@
+//! Graphs on which an engine was once wrong: `cases/graphs`, each on every engine.
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // a test may panic, and says what it skips
+
+use bricolage_testkit::{Case, Fault, check, engines};
+use std::{fs, path::PathBuf};
+
+#[test]
+fn every_case_is_right_on_every_engine() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../cases/graphs");
+    let named = std::env::var_os("BRICOLAGE_ONNXRUNTIME").map(PathBuf::from);
+    let (all, absent) = engines(named.as_deref());
+    for why in absent {
+        eprintln!("skipped: {why}");
+    }
+    let (mut faults, mut cases) = (Vec::new(), 0);
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let case = Case::parse(&fs::read_to_string(&path).unwrap())
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        cases += 1;
+        for engine in &all {
+            match check(&**engine, &case) {
+                Ok(_) | Err(Fault::Unsupported(_)) => {}
+                Err(fault) => faults.push(format!("{name}, {}: {fault}", engine.name())),
+            }
+        }
+    }
+    assert!(cases > 0);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
