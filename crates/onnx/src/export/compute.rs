@@ -180,8 +180,8 @@ pub(crate) fn reduce(at: &mut At<'_, '_>, op: &Reduce) -> Written {
         other => return Err(Fault::None(format!("ONNX has no reduction for {other:?}"))),
     };
     let extreme = matches!(op.kind, ReduceKind::Max | ReduceKind::Min);
-    let bytes = extreme && matches!(at.dtype(0), DType::I8 | DType::U8);
-    if !bytes {
+    let short = extreme && matches!(at.dtype(0), DType::I8 | DType::U8 | DType::Bool);
+    if !short {
         require_sums(at, name)?;
     }
     let axes: Vec<i64> = op.axes.iter().map(|&a| a as i64).collect();
