@@ -7,7 +7,7 @@ use crate::{
     inputs, line, report,
     worker::{Alone, OpenPlan, RemotePlan},
 };
-use bricolage_ir::{Error as Difference, Graph, NodeId, Tolerance, evaluate_noisy};
+use bricolage_ir::{Error as Difference, Graph, NodeId, tolerances};
 use bricolage_measure::{
     Contestant, Database, Key, Machine, Measurement, Pairing, Protocol, Ratio, Record, Sample,
     SampleError, Verdict, pair, race,
@@ -127,16 +127,17 @@ fn allowed(c: &Contest<'_>, placed: &Placed) -> Result<Vec<Allowed>, Error> {
     let extra: HashMap<NodeId, f64> =
         noisy_nodes.iter().map(|&(n, error)| (n, f64::from_bits(error))).collect();
     let data: Vec<Datum> = c.tensors.iter().cloned().map(Datum::from).collect();
-    let noisy =
-        evaluate_noisy(c.graph, &data, &|n| extra.get(&n).copied().unwrap_or(0.0), c.cx.goal.seed)?;
+    let outputs = &c.graph.outputs;
+    let reference: Result<Vec<_>, _> = outputs.iter().map(|&v| c.observed.get(v)).collect();
+    let reference = reference?;
+    let extra = |n| extra.get(&n).copied().unwrap_or(0.0);
+    let found = tolerances(c.graph, &data, &reference, &|_| None, &extra, c.cx.goal.seed)?;
     let mut all = Vec::new();
-    for (&output, noisy) in c.graph.outputs.iter().zip(&noisy) {
-        let (Some(reference), Some(noisy)) = (c.observed.get(output)?, noisy.as_tensor()) else {
-            continue;
-        };
-        let t = Tolerance::from_floor(reference, noisy);
-        let output = c.graph.value(output).name.to_string();
-        all.push(Allowed { output, max_abs: t.max_abs, relative_l2: t.relative_l2 });
+    for ((&output, reference), t) in outputs.iter().zip(&reference).zip(found) {
+        if reference.is_some() {
+            let output = c.graph.value(output).name.to_string();
+            all.push(Allowed { output, max_abs: t.max_abs, relative_l2: t.relative_l2 });
+        }
     }
     c.floors.borrow_mut().insert(noisy_nodes, all.clone());
     Ok(all)

@@ -27,7 +27,7 @@ pub use error::{EvalError, TypeError};
 pub use evaluate::{Evaluation, evaluate, evaluate_at, evaluate_from, named_inputs, solve_symbols};
 pub use fact::Fact;
 pub use graph::{Boundary, Graph, Node, NodeId, Origin, Role, Use, Value, ValueId, origin};
-pub use noise::{disturb, evaluate_noisy, evaluate_noisy_from};
+pub use noise::{disturb, evaluate_noisy, tolerances};
 pub use numerics::Numerics;
 pub use ops::{Inputs, Op, OpDef, OpKind};
 pub use real::Real;

@@ -8,14 +8,44 @@
 //! does to these errors, it does to the injected ones. Ops that work in several steps get the errors
 //! of the steps: a difference taken first disturbs the operand, a sum that divides the result disturbs
 //! the result, by a share of it or, where its logarithm is taken, by as much as that share is. Ops that
-//! every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that they pass on stays 0, however large its factor.
+//! every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that
+//! they pass on stays 0, however large its factor.
 
 use crate::{
-    EvalError, Graph, Inputs, NodeId, Op, Role, ValueId,
+    EvalError, Graph, Inputs, NodeId, Op, Role, Tolerance, ValueId,
     ops::{Binary, PoolKind, ReduceKind, Unary},
 };
 use bricolage_tensor::{DType, Datum, Rng, Tensor, Type};
 use std::collections::{HashMap, HashSet};
+
+/// An output of fewer elements may by chance meet next to no noise: [`tolerances`] draws several times.
+const FEW: usize = 64;
+const DRAWS: u64 = 4;
+
+/// How far each output of `graph` may be from `reference`, in the graph's order, when nothing but
+/// rounding differs: [`Tolerance::from_floor`] of noisy evaluations, [`Tolerance::EXACT`] where there is
+/// no reference. `exact` may know the
+/// contents of values, which are then not computed; `extra` and `seed` as [`evaluate_noisy`] takes them.
+pub fn tolerances(
+    graph: &Graph,
+    inputs: &[Datum],
+    reference: &[Option<&Tensor>],
+    exact: &dyn Fn(ValueId) -> Option<Tensor>,
+    extra: &dyn Fn(NodeId) -> f64,
+    seed: u64,
+) -> Result<Vec<Tolerance>, EvalError> {
+    let few = reference.iter().flatten().any(|t| t.dtype().is_float() && t.len() < FEW);
+    let mut all = vec![Tolerance::EXACT; reference.len()];
+    for draw in 0..if few { DRAWS } else { 1 } {
+        let noisy = evaluate_noisy_from(graph, inputs, exact, extra, seed.wrapping_add(draw))?;
+        for ((allowed, reference), noisy) in all.iter_mut().zip(reference).zip(&noisy) {
+            if let (Some(reference), Some(noisy)) = (reference, noisy.as_tensor()) {
+                *allowed = allowed.max(Tolerance::from_floor(reference, noisy));
+            }
+        }
+    }
+    Ok(all)
+}
 
 /// Evaluates `graph` with rounding noise on every float value.
 ///
@@ -32,7 +62,7 @@ pub fn evaluate_noisy(
 
 /// [`evaluate_noisy`], where `exact` may know the contents of values without noise: a node is not
 /// evaluated when its operands have no noise yet and its results are known.
-pub fn evaluate_noisy_from(
+fn evaluate_noisy_from(
     graph: &Graph,
     inputs: &[Datum],
     exact: &dyn Fn(ValueId) -> Option<Tensor>,

@@ -2,7 +2,7 @@
 
 use crate::{Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError, refine};
 use bricolage_backend::Setting;
-use bricolage_ir::{Error, Graph, NodeId, Op, Tolerance, ValueId, evaluate_noisy_from};
+use bricolage_ir::{Error, Graph, NodeId, Op, Tolerance, ValueId, tolerances};
 use bricolage_measure::{
     Contestant, Database, DatabaseError, Key, Measurement, Protocol, Record, Verdict, race,
 };
@@ -290,11 +290,6 @@ fn hopeless(
     })
 }
 
-/// The noise of a result of fewer elements may by chance be near 0: its floor is the largest of several
-/// draws.
-const FEW: usize = 64;
-const DRAWS: u64 = 4;
-
 /// What the results of a region must be, and how far they may be from it.
 struct Expected {
     results: Vec<Tensor>,
@@ -315,16 +310,18 @@ fn expected(p: &Pricing<'_>, offer: &Offer) -> Result<Expected, String> {
     let exact = |v: ValueId| content(p.graph.find(&part.value(v).name)?).ok();
     let inputs = inputs?;
     // `extract` lists outputs in the order of the boundary; the region may keep fewer.
-    let names: Vec<&str> = part.outputs.iter().map(|&v| &*part.value(v).name).collect();
+    let names: Vec<&str> = region.outputs.iter().map(|&v| &*p.graph.value(v).name).collect();
+    let places: Vec<Option<usize>> = part
+        .outputs
+        .iter()
+        .map(|&v| names.iter().position(|n| *n == &*part.value(v).name))
+        .collect();
+    let wanted: Vec<Option<&Tensor>> = places.iter().map(|at| at.map(|at| &results[at])).collect();
+    let found = tolerances(&part, &inputs, &wanted, &exact, &|_| 0.0, 1);
     let mut floors = vec![Tolerance::EXACT; results.len()];
-    let draws = if results.iter().any(|t| t.len() < FEW) { DRAWS } else { 1 };
-    for seed in 1..=draws {
-        let noisy = evaluate_noisy_from(&part, &inputs, &exact, &|_| 0.0, seed);
-        let noisy = noisy.map_err(|e| e.to_string())?;
-        for ((&v, reference), floor) in region.outputs.iter().zip(&results).zip(&mut floors) {
-            let name = &*p.graph.value(v).name;
-            let noisy = names.iter().position(|n| *n == name).and_then(|at| noisy[at].as_tensor());
-            *floor = floor.max(Tolerance::from_floor(reference, noisy.unwrap_or(reference)));
+    for (at, tolerance) in places.iter().zip(found.map_err(|e| e.to_string())?) {
+        if let Some(at) = at {
+            floors[*at] = tolerance;
         }
     }
     Ok(Expected { results, floors })

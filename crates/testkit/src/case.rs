@@ -1,7 +1,7 @@
 //! A graph with inputs, and what its results must be.
 
 use crate::Generated;
-use bricolage_ir::{EvalError, Graph, NodeId, Tolerance, evaluate, evaluate_noisy, parse};
+use bricolage_ir::{EvalError, Graph, NodeId, Tolerance, evaluate, parse, tolerances};
 use bricolage_tensor::{DType, Datum, Rng, Tensor};
 
 /// A graph with inputs for it, in the graph's order.
@@ -27,9 +27,6 @@ pub struct Expected {
     /// By the noise floor.
     pub allowed: Vec<Tolerance>,
 }
-
-/// Draws of rounding noise: one draw of an output of few elements may by chance be near 0.
-const DRAWS: u64 = 4;
 
 impl Case {
     /// The case that a text describes: a graph in its text form, whose inputs, and whose constants that
@@ -68,17 +65,12 @@ impl Case {
     }
 
     /// What the reference computes, and what rounding may do to it; `extra` as
-    /// [`bricolage_ir::evaluate_noisy`] takes it.
+    /// [`tolerances`] takes it.
     pub fn expected(&self, extra: &dyn Fn(NodeId) -> f64) -> Result<Expected, EvalError> {
         let data = self.data();
         let outputs = tensors(evaluate(&self.graph, &data)?);
-        let mut allowed = vec![Tolerance::EXACT; outputs.len()];
-        for seed in 0..DRAWS {
-            let noisy = tensors(evaluate_noisy(&self.graph, &data, extra, seed)?);
-            for ((allowed, reference), noisy) in allowed.iter_mut().zip(&outputs).zip(&noisy) {
-                *allowed = allowed.max(Tolerance::from_floor(reference, noisy));
-            }
-        }
+        let reference: Vec<Option<&Tensor>> = outputs.iter().map(Some).collect();
+        let allowed = tolerances(&self.graph, &data, &reference, &|_| None, extra, 0)?;
         Ok(Expected { outputs, allowed })
     }
 }

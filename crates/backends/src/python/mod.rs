@@ -43,6 +43,14 @@ const ENTRIES: &[Entry] = &[
         script: include_str!("mnn.py"),
         active: false,
     },
+    Entry {
+        name: "ncnn",
+        variable: "BRICOLAGE_NCNN",
+        package: "ncnn",
+        install: "ncnn numpy && pip install --no-deps pnnx",
+        script: include_str!("ncnn.py"),
+        active: false,
+    },
 ];
 
 /// A runtime with a Python package.
@@ -99,7 +107,7 @@ impl PythonPeer {
                 Err(why) => why.clone(),
             },
             how: format!(
-                "run `pip install {}` in a virtual environment and name it in {}",
+                "run `pip install {}` in a virtual environment and name that in {}",
                 self.entry.install, self.entry.variable
             ),
             covers: "whole models, for comparison only".to_owned(),

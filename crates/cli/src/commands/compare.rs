@@ -9,7 +9,7 @@ use crate::{
     setup::{self, Target},
 };
 use bricolage::{Error, target};
-use bricolage_ir::{Error as Difference, Graph, Tolerance, evaluate_from, evaluate_noisy};
+use bricolage_ir::{Error as Difference, Graph, Tolerance, evaluate_from, tolerances};
 use bricolage_tensor::{Datum, Tensor};
 use serde::Serialize;
 use std::{collections::HashMap, process::ExitCode};
@@ -107,13 +107,9 @@ fn allowed(
 ) -> Result<Vec<Tolerance>, Error> {
     let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
     let exact = bricolage_ir::evaluate(graph, &data)?;
-    let noisy = evaluate_noisy(graph, &data, &|n| class_error(graph, n), 1)?;
-    let mut all: Vec<Tolerance> = exact
-        .iter()
-        .zip(&noisy)
-        .filter_map(|(e, n)| Some(Tolerance::from_floor(e.as_tensor()?, n.as_tensor()?)))
-        .map(judge::twice)
-        .collect();
+    let exact: Vec<Option<&Tensor>> = exact.iter().map(Datum::as_tensor).collect();
+    let found = tolerances(graph, &data, &exact, &|_| None, &|n| class_error(graph, n), 1)?;
+    let mut all: Vec<Tolerance> = found.into_iter().map(judge::twice).collect();
     all.resize(outputs.len(), Tolerance::EXACT);
     Ok(all)
 }

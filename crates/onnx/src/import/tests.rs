@@ -574,6 +574,26 @@ fn external(location: &str, offset: &str, length: &str) -> ModelProto {
 }
 
 #[test]
+#[cfg(target_pointer_width = "64")]
+fn external_data_lie_beyond_two_gibibytes() {
+    use std::io::{Seek, SeekFrom, Write};
+    let folder = std::env::temp_dir().join(format!("bricolage-large-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    // All but the end is a hole, which takes no room on the disk.
+    let at = (2u64 << 30) + 4096;
+    let mut file = std::fs::File::create(folder.join("w.bin")).unwrap();
+    file.seek(SeekFrom::Start(at)).unwrap();
+    let data: Vec<u8> = [1f32, 2.0, 3.0, 4.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+    file.write_all(&data).unwrap();
+    let m = external("w.bin", &at.to_string(), "16");
+    let read = import(Storage::copy_of(&m.encode_to_vec()), Some(&folder));
+    std::fs::remove_dir_all(&folder).unwrap();
+    let read = read.unwrap();
+    let w = read.graph.find("w").unwrap();
+    assert_eq!(read.graph.constant_of(w).unwrap().to_f64(), [1.0, 2.0, 3.0, 4.0]);
+}
+
+#[test]
 fn external_data_stay_inside_the_folder() {
     let folder = std::env::temp_dir().join(format!("bricolage-external-{}", std::process::id()));
     let inside = folder.join("model");
