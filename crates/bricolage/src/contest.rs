@@ -13,7 +13,7 @@ use bricolage_measure::{
     SampleError, Verdict, pair, race,
 };
 use bricolage_onnx::Model;
-use bricolage_placement::{Form, Observed, Placed, PlacedRegion};
+use bricolage_placement::{Form, Observed, Placed};
 use bricolage_tensor::{Datum, Tensor};
 use std::{
     cell::RefCell,
@@ -32,6 +32,8 @@ pub(crate) struct Contest<'a> {
     pub(crate) tensors: &'a [Tensor],
     pub(crate) database: &'a Database,
     pub(crate) deadline: Option<Instant>,
+    /// An earlier search with as much time ended: what it had no time for is left as it is.
+    pub(crate) exhausted: bool,
     pub(crate) scratch: PathBuf,
     pub(crate) placed: &'a [Placed],
     pub(crate) floors: Floors,
@@ -108,11 +110,8 @@ fn key(c: &Contest<'_>, placed: &Placed) -> Key {
 
 /// The nodes whose kernels add noise of their own, with the bits of its size: the key of [`Floors`].
 fn noisy_nodes(placed: &Placed) -> Vec<(NodeId, u64)> {
-    let one = |region: &PlacedRegion| {
-        let error = region.offer.candidate.numerics.error();
-        (error > 0.0).then(|| (region.region().exit(), error.to_bits()))
-    };
-    let mut all: Vec<(NodeId, u64)> = placed.regions.iter().filter_map(one).collect();
+    let mut all: Vec<(NodeId, u64)> =
+        placed.noise().into_iter().map(|(n, error)| (n, error.to_bits())).collect();
     all.sort_unstable();
     all
 }
@@ -193,9 +192,12 @@ pub(crate) fn run(c: &Contest<'_>) -> Result<Best, Error> {
         }
         let (mut measured, mut refused) = (None, None);
         match c.database.get(&key)? {
-            Some(Record::Measured { measurement, .. }) => measured = Some(measurement),
+            Some(Record::Measured { measurement, refined, .. }) if refined || c.exhausted => {
+                measured = Some(measurement);
+            }
             Some(Record::Refused(why)) => refused = Some(why),
-            None => {}
+            // What a deadline cut short is timed again by a search with more time.
+            Some(Record::Measured { .. }) | None => {}
         }
         known += usize::from(measured.is_some() || refused.is_some());
         same.insert(i, entries.len());
@@ -248,19 +250,24 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
             }
             Err(error) => {
                 let why = error.to_string();
-                c.database.put(&entry.key, &Record::Refused(why.clone()))?;
-                entry.refused = Some(why);
+                if !error.is_momentary() {
+                    c.database.put(&entry.key, &Record::Refused(why.clone()))?;
+                }
+                (entry.refused, entry.measured) = (Some(why), None);
             }
         }
     }
     (c.cx.progress)(&Progress { phase: "time plans", done: 0, total, best_ns: None });
     let left = left().unwrap_or(Duration::from_secs(20));
-    // Each plan that was opened gets a few samples in any case.
-    let runs = entries.iter_mut().filter_map(|e| e.open.as_mut()?.sample(1).ok());
-    let least = FEW_RUNS * runs.sum::<Duration>() + right * Duration::from_millis(100);
-    let least = Instant::now() + least;
+    let deadline = c.deadline.map(|deadline| {
+        // Each plan that was opened gets a few samples in any case, and pairs get a quarter.
+        let runs = entries.iter_mut().filter_map(|e| e.open.as_mut()?.sample(1).ok());
+        let least = FEW_RUNS * runs.sum::<Duration>() + right * Duration::from_millis(100);
+        let left = deadline.saturating_duration_since(Instant::now());
+        Instant::now() + least.max(left - left / 4)
+    });
     let protocol = Protocol {
-        deadline: c.deadline.map(|d| d.max(least)),
+        deadline,
         warmup: Duration::from_millis(100).min(left / (4 * total.max(1) as u32)),
         sample: Duration::from_millis(1),
         min_samples: 11,
@@ -281,6 +288,8 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
     }
     let verdicts = race(&mut contestants, &protocol, None, c.cx.cancel);
     drop(contestants);
+    let late = deadline.is_some_and(|d| Instant::now() >= d);
+    let mut timed: Vec<Option<Measurement>> = entries.iter().map(|_| None).collect();
     for (i, verdict) in members.into_iter().zip(verdicts) {
         match verdict {
             Verdict::Measured(measurement) => {
@@ -288,16 +297,24 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
                     measurement: measurement.clone(),
                     error_share: 0.0,
                     workspace: 0,
-                    refined: true,
+                    refined: !late,
                 };
                 if !c.cx.cancel.is_cancelled() {
                     c.database.put(&entries[i].key, &record)?;
                 }
-                entries[i].measured = Some(measurement);
+                timed[i] = Some(measurement);
             }
             Verdict::Stopped => {}
             Verdict::Failed(_) if c.cx.cancel.is_cancelled() => {}
-            Verdict::Failed(why) => entries[i].refused = Some(why.0),
+            Verdict::Failed(why) => {
+                (entries[i].refused, entries[i].measured) = (Some(why.0), None);
+            }
+        }
+    }
+    if timed.iter().any(Option::is_some) {
+        // What an earlier run found is no match for what this one finds.
+        for (entry, timed) in entries.iter_mut().zip(timed) {
+            entry.measured = timed;
         }
     }
     Ok(())
@@ -309,7 +326,7 @@ fn open(
     placed: usize,
     key: &Key,
 ) -> Result<(Box<dyn OpenPlan>, Option<Temporary>), Error> {
-    let emitted = line::emit_checked(c.cx, c.graph, &c.placed[placed])?;
+    let emitted = line::emit_checked(c.cx.registry, &c.cx.goal, c.graph, &c.placed[placed])?;
     let (mut plan, scratch): (Box<dyn OpenPlan>, _) = match &c.cx.worker {
         None => {
             let session = line::open(&emitted, line::pool(c.cx.goal.threads)?)?;
@@ -391,7 +408,7 @@ fn choose(
     if let [(first, a), (second, b), ..] = singles[..]
         && b <= CLOSE * a
         && !c.cx.cancel.is_cancelled()
-        && let Some(ratio) = compare(c, &mut entries, second, first)?
+        && let Some(ratio) = compare(c, &mut entries, second, first, &mut warnings)?
         && ratio.is_faster()
     {
         best_single = Some(second);
@@ -414,13 +431,16 @@ fn choose(
     };
     let mut ratio = None;
     if let (Some(s), Some(m)) = (best_single, best_mix) {
-        let close = median(&entries[m]) < median(&entries[s]);
-        if close && !c.cx.cancel.is_cancelled() {
-            ratio = compare(c, &mut entries, m, s)?;
-        } else if close {
-            chosen = m;
+        let ahead = median(&entries[m]) < median(&entries[s]);
+        if ahead && !c.cx.cancel.is_cancelled() {
+            ratio = compare(c, &mut entries, m, s, &mut warnings)?;
         }
-        if ratio.is_some_and(|r| r.is_faster()) {
+        // Without pairs the race must tell: the intervals lie apart.
+        let apart = match (&entries[m].measured, &entries[s].measured) {
+            (Some(m), Some(s)) => m.ci95_ns.1 < s.ci95_ns.0,
+            _ => false,
+        };
+        if ahead && ratio.map_or(apart, |r| r.is_faster()) {
             chosen = m;
         }
     }
@@ -456,7 +476,7 @@ fn choose(
     }
     let key = entries[chosen].key.clone();
     drop(entries);
-    let emitted = line::emit_checked(c.cx, c.graph, &c.placed[placed])?;
+    let emitted = line::emit_checked(c.cx.registry, &c.cx.goal, c.graph, &c.placed[placed])?;
     let outputs = line::open(&emitted, line::pool(c.cx.goal.threads)?)?.run(c.tensors)?;
     let note = c.database.note(&format!("verified {}", blake3::hash(key.0.as_bytes())))?;
     let verified = match note.and_then(|n| serde_json::from_str::<Verified>(&n).ok()) {
@@ -481,20 +501,40 @@ fn choose(
     })
 }
 
-/// One plan over another, pair by pair; known from before when both times are.
+/// One plan over another, pair by pair or known from before. `None` where there is no time, or `warnings`
+/// say why.
 fn compare(
     c: &Contest<'_>,
     entries: &mut [Entry],
     plan: usize,
     other: usize,
+    warnings: &mut Vec<String>,
 ) -> Result<Option<Ratio>, Error> {
     let name = format!(
         "ratio {}",
         blake3::hash(format!("{}\n{}", entries[plan].key.0, entries[other].key.0).as_bytes())
     );
+    let names = [plan, other].map(|e| &c.placed[entries[e].placed].name);
+    let fault = |why: String| format!("`{}` and `{}` were not compared: {why}", names[0], names[1]);
     if entries[plan].open.is_none() || entries[other].open.is_none() {
         let known = c.database.note(&name)?;
-        return Ok(known.and_then(|text| serde_json::from_str(&text).ok()));
+        let known = known.and_then(|text| serde_json::from_str(&text).ok());
+        if known.is_some() || c.exhausted {
+            return Ok(known);
+        }
+    }
+    for i in [plan, other] {
+        if entries[i].open.is_none() {
+            match open(c, entries[i].placed, &entries[i].key) {
+                Ok((open, scratch)) => {
+                    (entries[i].open, entries[i]._scratch) = (Some(open), scratch)
+                }
+                Err(error) => {
+                    warnings.push(fault(error.to_string()));
+                    return Ok(None);
+                }
+            }
+        }
     }
     let left =
         c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
@@ -516,12 +556,17 @@ fn compare(
     let (Some(a), Some(b)) = (&mut a.open, &mut b.open) else { return Ok(None) };
     let result = pair(&mut Alone::new(&mut **a), &mut Alone::new(&mut **b), &pairing, c.cx.cancel);
     match result {
+        // Few pairs prove nothing: the comparison was stopped.
+        Ok(ratio) if ratio.pairs < pairing.min_pairs => Ok(None),
         Ok(ratio) => {
             let text = serde_json::to_string(&ratio)
                 .map_err(|e| Error::Internal { what: e.to_string() })?;
             c.database.set_note(&name, &text)?;
             Ok(Some(ratio))
         }
-        Err(_) => Ok(None),
+        Err(error) => {
+            warnings.push(fault(error.to_string()));
+            Ok(None)
+        }
     }
 }

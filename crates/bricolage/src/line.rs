@@ -13,7 +13,7 @@ use bricolage_measure::{Database, Machine, MeasuringLock};
 use bricolage_onnx::Model;
 use bricolage_placement::{
     Form, MeasuredConversions, Observed, Placed, PlacedRegion, Placements, Price, Pricing,
-    gather_whole, place,
+    Unpriced, gather_whole, place,
 };
 use bricolage_rewrite::Rewritten;
 use bricolage_runtime::{Cancel, Plan, Pool, PoolOptions, Program, Session, ThreadPool};
@@ -88,6 +88,7 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     let graph = inputs::bind_shapes(&model.graph, &cx.goal.shapes)?;
     // What an input is for is plainest before ops are merged.
     let tensors = inputs::sample_inputs(&graph, cx.goal.seed)?;
+    let draws = inputs::describe_draws(&graph);
     step("rewrite");
     let before = graph.nodes().count();
     let rewritten = rewrite(graph)?;
@@ -122,7 +123,8 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
         observed: &observed,
         tensors: &tensors,
         database: &opened.database,
-        deadline: cx.goal.time_limit.map(|limit| started + limit),
+        deadline: cx.goal.time_limit.and_then(|limit| started.checked_add(limit)),
+        exhausted,
         scratch: cx.cache.join("scratch"),
         placed: &placed.all,
         floors: contest::Floors::default(),
@@ -165,6 +167,7 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
         machine: machine.clone(),
         threads: cx.goal.threads as u32,
         seed: cx.goal.seed,
+        inputs: draws,
         rewrites: rewritten
             .applied
             .iter()
@@ -326,7 +329,7 @@ fn placements(
     // Of all time, 0.85, 0.7 and 0.5 where the rest is enough for whole plans.
     let until = |share: f64| match (exhausted, search) {
         (true, _) => Some(started),
-        (false, search) => search.map(|search| started + search.mul_f64(share / 0.7)),
+        (false, search) => search.and_then(|s| started.checked_add(s.mul_f64(share / 0.7))),
     };
     let pricing = Pricing {
         graph,
@@ -338,7 +341,11 @@ fn placements(
         last_level_cache: machine.last_level_cache(),
         first_deadline: until(0.5),
         deadline: until(0.7),
-        cover_deadline: until(0.85),
+        // A cover of what is known takes no measuring: a search that is repeated has time for it again.
+        cover_deadline: match (exhausted, cx.goal.time_limit) {
+            (true, limit) => limit.and_then(|l| started.checked_add(l.mul_f64(0.85))),
+            (false, _) => until(0.85),
+        },
         cancel: cx.cancel,
         progress: &|phase, done, total| {
             (cx.progress)(&Progress { phase, done, total, best_ns: None })
@@ -356,14 +363,7 @@ fn placements(
         let backend = offer.backend().to_owned();
         // The engine's own optimiser beats its single ops put together; those are no contender.
         placed.all.retain(|p| p.name != format!("{backend} alone"));
-        placed.all.push(Placed {
-            name: format!("{backend} whole"),
-            regions: vec![PlacedRegion { offer, price: Price::Unmeasured, runner_up: None }],
-            conversions: Vec::new(),
-            predicted_ns: f64::NAN,
-            exact: true,
-            states: 0,
-        });
+        placed.all.push(Placed::whole(offer));
     }
     Ok(placed)
 }
@@ -384,8 +384,13 @@ fn search_time(limit: Duration, graph: &Graph, observed: &Observed<'_>) -> Durat
 }
 
 /// Emits a placement and has it judged.
-pub(crate) fn emit_checked(cx: &Cx<'_>, graph: &Graph, placed: &Placed) -> Result<Emitted, Error> {
-    let emitted = emit(graph, placed, cx.registry, &cx.goal.setting())?;
+pub(crate) fn emit_checked(
+    registry: &Registry,
+    goal: &Goal,
+    graph: &Graph,
+    placed: &Placed,
+) -> Result<Emitted, Error> {
+    let emitted = emit(graph, placed, registry, &goal.setting())?;
     check(graph, placed, &emitted.plan, &emitted.kernels).map_err(|what| Error::Internal {
         what: format!("the plan `{}` is wrong: {what}", placed.name),
     })?;
@@ -423,26 +428,7 @@ pub fn place_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Resu
         cancel: &cancel,
         progress: &|_, _, _| {},
     };
-    struct Guessed;
-    impl bricolage_placement::ConversionPrices for Guessed {
-        fn known(
-            &self,
-            _: &[i64],
-            _: &bricolage_tensor::Format,
-            _: &bricolage_tensor::Format,
-        ) -> Result<Option<Price>, bricolage_placement::PlaceError> {
-            Ok(Some(Price::Unmeasured))
-        }
-        fn measure(
-            &self,
-            _: &[i64],
-            _: &bricolage_tensor::Format,
-            _: &bricolage_tensor::Format,
-        ) -> Result<Price, bricolage_placement::PlaceError> {
-            Ok(Price::Unmeasured)
-        }
-    }
-    let placements = place(&pricing, registry, &Guessed)?;
+    let placements = place(&pricing, registry, &Unpriced)?;
     placements
         .all
         .into_iter()
@@ -456,14 +442,21 @@ pub fn compile_unmeasured(
     graph: Graph,
     goal: &Goal,
 ) -> Result<(Graph, Plan, Session), Error> {
+    let (graph, emitted) = emit_unmeasured(registry, graph, goal)?;
+    let session = open(&emitted, pool(goal.threads)?)?;
+    Ok((graph, emitted.plan, session))
+}
+
+fn emit_unmeasured(
+    registry: &Registry,
+    graph: Graph,
+    goal: &Goal,
+) -> Result<(Graph, Emitted), Error> {
     let rewritten = rewrite(graph)?;
     inputs::require_fixed(&rewritten.graph)?;
     let placed = place_unmeasured(registry, &rewritten.graph, goal)?;
-    let emitted = emit(&rewritten.graph, &placed, registry, &goal.setting())?;
-    check(&rewritten.graph, &placed, &emitted.plan, &emitted.kernels)
-        .map_err(|what| Error::Internal { what: format!("the plan is wrong: {what}") })?;
-    let session = open(&emitted, pool(goal.threads)?)?;
-    Ok((rewritten.graph, emitted.plan, session))
+    let emitted = emit_checked(registry, goal, &rewritten.graph, &placed)?;
+    Ok((rewritten.graph, emitted))
 }
 
 /// An artefact of a graph placed by guesses, nothing measured or verified: for timing a backend alone.
@@ -473,10 +466,7 @@ pub fn save_unmeasured(
     goal: &Goal,
     folder: &Path,
 ) -> Result<(), Error> {
-    let rewritten = rewrite(graph)?;
-    inputs::require_fixed(&rewritten.graph)?;
-    let placed = place_unmeasured(registry, &rewritten.graph, goal)?;
-    let emitted = emit(&rewritten.graph, &placed, registry, &goal.setting())?;
+    let (_, emitted) = emit_unmeasured(registry, graph, goal)?;
     let parent = folder.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(Error::file("write", parent))?;
     contest::save_scratch(&emitted, goal, folder)

@@ -127,6 +127,8 @@ pub struct Report {
     pub threads: u32,
     /// Seed.
     pub seed: u64,
+    /// What the inputs were on which plans were verified and timed, a line each.
+    pub inputs: Vec<String>,
     /// Rules that changed the graph.
     pub rewrites: Vec<Applied>,
     /// Nodes before and after rewriting.

@@ -172,7 +172,7 @@ fn answer(
             let start = Instant::now();
             let trial =
                 LocalTrial::open(Trial { plan, weights, fills, results }, registry, pool.clone());
-            held.insert(id, Held::Trial(Box::new(trial.map_err(|e| e.0)?)));
+            held.insert(id, Held::Trial(Box::new(trial.map_err(|e| e.why)?)));
             let load_ns = start.elapsed().as_nanos() as u64;
             Ok(Answer::Opened { load_ns, first_run_ns: 0, peak_bytes: 0 })
         }
@@ -224,7 +224,7 @@ fn answer(
         }
         Request::Results { id } => match held.get_mut(&id).ok_or_else(missing)? {
             Held::Trial(trial) => {
-                let tensors = trial.results().map_err(|e| e.0)?;
+                let tensors = trial.results().map_err(|e| e.why)?;
                 Ok(Answer::Tensors(tensors.iter().map(Wire::from).collect()))
             }
             Held::Program { session, inputs, .. } => {
@@ -414,7 +414,7 @@ impl Bench for Benches<'_> {
         match &self.worker {
             Some(worker) if foreign => {
                 let mut remote = RemoteTrial::new(worker.clone(), trial, &self.scratch)?;
-                remote.open().map_err(TrialError)?;
+                remote.open().map_err(TrialError::new)?;
                 Ok(Box::new(remote))
             }
             _ => Ok(Box::new(LocalTrial::open(trial, self.registry, self.pool.clone())?)),
@@ -442,13 +442,14 @@ impl RemoteTrial {
             worker.next_id += 1;
             worker.next_id
         };
-        let fault =
-            |e: io::Error| TrialError(format!("its weights cannot be handed to a worker: {e}"));
+        let fault = |e: io::Error| {
+            TrialError::momentary(format!("its weights cannot be handed to a worker: {e}"))
+        };
         fs::create_dir_all(scratch).map_err(fault)?;
         let weights = scratch.join(format!("trial-{}-{id}.bin", std::process::id()));
         let file = Temporary::new(weights.clone());
         fs::write(&weights, &*trial.weights).map_err(fault)?;
-        let plan = postcard::to_stdvec(&trial.plan).map_err(|e| TrialError(e.to_string()))?;
+        let plan = postcard::to_stdvec(&trial.plan).map_err(|e| TrialError::new(e.to_string()))?;
         let fills = trial.fills.iter().map(|(at, bytes)| (*at, bytes.to_vec())).collect();
         let results = trial.results.iter().map(|b| b.0).collect();
         let request = Request::OpenTrial { id, plan, weights, fills, results };
@@ -483,11 +484,11 @@ impl Sample for RemoteTrial {
 
 impl OpenTrial for RemoteTrial {
     fn results(&mut self) -> Result<Vec<Tensor>, TrialError> {
-        match self.call(&Request::Results { id: self.id }).map_err(TrialError)? {
+        match self.call(&Request::Results { id: self.id }).map_err(TrialError::new)? {
             Answer::Tensors(all) => {
-                all.into_iter().map(|w| w.tensor().map_err(TrialError)).collect()
+                all.into_iter().map(|w| w.tensor().map_err(TrialError::new)).collect()
             }
-            _ => Err(TrialError("the worker answered something else".to_owned())),
+            _ => Err(TrialError::new("the worker answered something else".to_owned())),
         }
     }
 }

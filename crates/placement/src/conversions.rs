@@ -1,6 +1,6 @@
 //! What it costs to move a value from one format to another.
 
-use crate::{ConversionPrices, PlaceError, Price, Pricing, Trial};
+use crate::{ConversionPrices, PlaceError, Price, Pricing, Trial, TrialError};
 use bricolage_backend::{Backend, BackendKind, Registry};
 use bricolage_measure::{Contestant, Key, Protocol, Record, Verdict, race};
 use bricolage_tensor::{Format, Rng, Tensor};
@@ -43,23 +43,11 @@ impl MeasuredConversions<'_> {
         dims: &[i64],
         from: &Format,
         to: &Format,
-    ) -> Record {
-        match self.try_trial(backend, dims, from, to) {
-            Ok(record) => record,
-            Err(why) => Record::Refused(why),
-        }
-    }
-
-    fn try_trial(
-        &self,
-        backend: &Arc<dyn Backend>,
-        dims: &[i64],
-        from: &Format,
-        to: &Format,
-    ) -> Result<Record, String> {
+    ) -> Result<Record, TrialError> {
         let p = self.pricing;
-        let bound =
-            backend.convert(dims, from, to).ok_or("it does not convert between these formats")?;
+        let bound = backend
+            .convert(dims, from, to)
+            .ok_or_else(|| TrialError::new("it does not convert between these formats"))?;
         let mut rng = Rng::new(dims.iter().sum::<i64>().unsigned_abs());
         let content = Tensor::generate(from.dtype, dims, |_| rng.below(255) as f64 - 127.0);
         let outputs = [(dims.to_vec(), to.clone())];
@@ -69,11 +57,10 @@ impl MeasuredConversions<'_> {
             &outputs,
             p.setting.threads,
             p.last_level_cache,
-        )
-        .map_err(|e| e.0)?;
-        let mut open = p.bench.open(backend.name(), trial).map_err(|e| e.0)?;
-        if open.results().map_err(|e| e.0)? != [content] {
-            return Err("it does not keep the elements".to_owned());
+        )?;
+        let mut open = p.bench.open(backend.name(), trial)?;
+        if open.results()? != [content] {
+            return Err(TrialError::new("it does not keep the elements"));
         }
         let protocol = Protocol {
             warmup: Duration::from_millis(4),
@@ -87,8 +74,10 @@ impl MeasuredConversions<'_> {
             Some(Verdict::Measured(measurement)) => {
                 Ok(Record::Measured { measurement, error_share: 0.0, workspace: 0, refined: true })
             }
-            Some(Verdict::Failed(why)) => Err(why.0),
-            Some(Verdict::Stopped) | None => Err("the measurement was stopped".to_owned()),
+            Some(Verdict::Failed(why)) => Err(TrialError::new(why.0)),
+            Some(Verdict::Stopped) | None => {
+                Err(TrialError::momentary("the measurement was stopped"))
+            }
         }
     }
 }
@@ -114,11 +103,27 @@ impl ConversionPrices for MeasuredConversions<'_> {
         if self.pricing.is_over(self.pricing.cover_deadline) {
             return Ok(Price::Unmeasured);
         }
-        let record = self.trial(&backend, dims, from, to);
-        if self.pricing.cancel.is_cancelled() && matches!(record, Record::Refused(_)) {
-            return Ok(Price::Unmeasured);
-        }
+        let record = match self.trial(&backend, dims, from, to) {
+            Ok(record) => record,
+            Err(why) if why.momentary || self.pricing.cancel.is_cancelled() => {
+                return Ok(Price::Unmeasured);
+            }
+            Err(why) => Record::Refused(why.why),
+        };
         self.pricing.database.put(&self.key(&*backend, dims, from, to), &record)?;
         Ok(Price::from(record))
+    }
+}
+
+/// No conversion has a price: what moves the fewest bytes decides.
+pub struct Unpriced;
+
+impl ConversionPrices for Unpriced {
+    fn known(&self, _: &[i64], _: &Format, _: &Format) -> Result<Option<Price>, PlaceError> {
+        Ok(Some(Price::Unmeasured))
+    }
+
+    fn measure(&self, _: &[i64], _: &Format, _: &Format) -> Result<Price, PlaceError> {
+        Ok(Price::Unmeasured)
     }
 }

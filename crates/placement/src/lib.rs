@@ -16,7 +16,7 @@ mod stock;
 mod sweep;
 mod trial;
 
-pub use conversions::MeasuredConversions;
+pub use conversions::{MeasuredConversions, Unpriced};
 pub use observed::Observed;
 pub use offers::{Form, Offer, Offers, gather, gather_whole};
 pub use place::{

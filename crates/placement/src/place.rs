@@ -2,9 +2,11 @@
 
 use crate::{
     Choice, Effort, Form, FormatId, Limits, Offer, Offers, Price, Pricing, Problem, ProblemError,
-    Tensor, TrialError, gather,
+    Tensor, gather,
     offers::{is_edge_format, last_resort},
-    price, sweep,
+    price,
+    problem::MOST_FORMATS,
+    sweep,
 };
 use bricolage_backend::{BackendKind, Declined, Region, Registry};
 use bricolage_ir::{EvalError, Graph, NodeId, Numerics, TypeError, ValueId};
@@ -54,12 +56,6 @@ pub enum PlaceError {
     /// A part of the graph is not well typed.
     #[error(transparent)]
     Type(#[from] TypeError),
-}
-
-impl From<TrialError> for PlaceError {
-    fn from(error: TrialError) -> PlaceError {
-        PlaceError::Kernel { backend: "native".to_owned(), why: error.0 }
-    }
 }
 
 /// The next best way to compute a region.
@@ -130,6 +126,28 @@ pub struct Placed {
 }
 
 impl Placed {
+    /// The whole graph as one region, at no known price.
+    pub fn whole(offer: Offer) -> Placed {
+        Placed {
+            name: format!("{} whole", offer.backend()),
+            regions: vec![PlacedRegion { offer, price: Price::Unmeasured, runner_up: None }],
+            conversions: Vec::new(),
+            predicted_ns: f64::NAN,
+            exact: true,
+            states: 0,
+        }
+    }
+
+    /// The nodes whose kernels add noise of their own, with its size as a share of the largest magnitude of
+    /// their results, as [`bricolage_ir::evaluate_noisy`] takes it.
+    pub fn noise(&self) -> Vec<(NodeId, f64)> {
+        let one = |region: &PlacedRegion| {
+            let error = region.offer.candidate.numerics.error();
+            (error > 0.0).then(|| (region.region().exit(), error))
+        };
+        self.regions.iter().filter_map(one).collect()
+    }
+
     /// The numerics classes of the kernels, each once, the mildest first.
     pub fn numerics(&self) -> Vec<Numerics> {
         let all: BTreeSet<Numerics> =
@@ -245,16 +263,21 @@ fn covers(
             Form::View => true,
         };
         if offers.all.iter().all(alone) {
-            only = Some(name);
+            // Where all is the reference's, no backend gives the plan its name.
+            if offers.all.iter().any(|o| o.backend() == name) {
+                only = Some(name);
+            }
             continue;
         }
         let title = format!("{name} alone");
-        // A backend that does not cover the graph is no incumbent.
-        if let Ok((placed, chosen)) =
-            cover(p, offers, prices, conversions, &alone, &[], &title, news)
-        {
-            single.push(placed);
-            incumbents.push(chosen);
+        match cover(p, offers, prices, conversions, &alone, &[], &title, news) {
+            Ok((placed, chosen)) => {
+                single.push(placed);
+                incumbents.push(chosen);
+            }
+            // A backend that does not cover the graph is no incumbent.
+            Err(PlaceError::Problem(ProblemError::Uncoverable { .. })) => {}
+            Err(error) => return Err(error),
         }
     }
     let every = |_: &Offer| true;
@@ -426,16 +449,20 @@ impl Table {
             return None;
         }
         let known = &mut self.formats[tensor];
-        let at = known.iter().position(|f| f == format).unwrap_or_else(|| {
-            known.push(format.clone());
-            known.len() - 1
-        });
+        let at = match known.iter().position(|f| f == format) {
+            Some(at) => at,
+            None if known.len() == MOST_FORMATS => return None,
+            None => {
+                known.push(format.clone());
+                known.len() - 1
+            }
+        };
         let convert = &mut self.problem.tensors[tensor].convert;
         while convert.len() < known.len() {
             convert.iter_mut().for_each(|row| row.push(f64::INFINITY));
             convert.push(vec![f64::INFINITY; convert.len() + 1]);
         }
-        (at < 16).then_some((tensor, at as FormatId))
+        Some((tensor, at as FormatId))
     }
 
     /// Adds an offer; false when a format of it cannot lie between regions.

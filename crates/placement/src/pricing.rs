@@ -71,13 +71,13 @@ impl<'a> Pricing<'a> {
     /// Compiles an offer and opens a trial of it on the reference inputs.
     pub fn open(&self, offer: &Offer) -> Result<OpenOffer<'a>, TrialError> {
         let Form::Kernel(backend) = &offer.form else {
-            return Err(TrialError("a view has no kernel".to_owned()));
+            return Err(TrialError::new("a view has no kernel".to_owned()));
         };
         let candidate = &offer.candidate;
-        let bound = backend.bind(self.graph, candidate, &self.setting).map_err(TrialError)?;
+        let bound = backend.bind(self.graph, candidate, &self.setting).map_err(TrialError::new)?;
         let content = |v: ValueId| {
-            let content = self.observed.get(v).map_err(|e| TrialError(e.to_string()))?;
-            content.ok_or_else(|| TrialError("the reference has no content for it".to_owned()))
+            let content = self.observed.get(v).map_err(|e| TrialError::new(e.to_string()))?;
+            content.ok_or_else(|| TrialError::new("the reference has no content for it".to_owned()))
         };
         let mut inputs = Vec::new();
         for (&v, format) in candidate.region.inputs.iter().zip(&candidate.inputs) {
@@ -330,7 +330,7 @@ fn expected(p: &Pricing<'_>, offer: &Offer) -> Result<Expected, String> {
 /// Compiles an offer, runs it on the reference inputs and compares its results: its error as a share of
 /// the allowed one, or why it cannot be used.
 pub fn check_offer(p: &Pricing<'_>, offer: &Offer) -> Result<f64, TrialError> {
-    let expected = expected(p, offer).map_err(TrialError)?;
+    let expected = expected(p, offer).map_err(TrialError::new)?;
     admit(p, offer, &expected).map(|(_, share, _)| share)
 }
 
@@ -348,7 +348,8 @@ fn measure_group(p: &Pricing<'_>, offers: &[&Offer]) -> Vec<Option<Record>> {
         }
         match admit(p, offer, &expected) {
             Ok((trial, share, workspace)) => open.push((i, trial, share, workspace)),
-            Err(why) => records[i] = Some(Record::Refused(why.0)),
+            Err(why) if why.momentary => {}
+            Err(why) => records[i] = Some(Record::Refused(why.why)),
         }
     }
     let verdicts = {
@@ -387,7 +388,7 @@ fn admit<'a>(
         let error = Error::between(reference, found);
         let this = error.share_of(&allowed);
         if this.is_nan() || this > 1.0 {
-            return Err(TrialError(format!(
+            return Err(TrialError::new(format!(
                 "its result is wrong: {error}, allowed {:.3e}",
                 allowed.max_abs
             )));
@@ -395,7 +396,7 @@ fn admit<'a>(
         share = share.max(this);
     }
     if needs.deterministic && open.results()? != first {
-        return Err(TrialError(
+        return Err(TrialError::new(
             "two runs on equal inputs differ, though it is declared deterministic".to_owned(),
         ));
     }

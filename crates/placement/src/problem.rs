@@ -1,6 +1,9 @@
 //! The cover problem as numbers: nodes, tensors with formats, priced choices.
 
-/// Index of a format in the caller's list; fewer than 16.
+/// Formats of a tensor, at most.
+pub(crate) const MOST_FORMATS: usize = 16;
+
+/// Index of a format in the caller's list; less than 16.
 pub type FormatId = u8;
 
 /// A value between regions.
@@ -62,6 +65,14 @@ pub enum ProblemError {
         /// A clause.
         why: &'static str,
     },
+    /// A tensor has too many formats.
+    #[error("tensor {tensor} needs at most {MOST_FORMATS} formats, found {formats}")]
+    Formats {
+        /// Index of the tensor.
+        tensor: usize,
+        /// How many it has.
+        formats: usize,
+    },
     /// No set of choices covers every node once with formats that convert into each other.
     #[error("no choices cover node {node} and all before it")]
     Uncoverable {
@@ -97,6 +108,9 @@ impl Problem {
     pub fn check(&self) -> Result<(), ProblemError> {
         let mut made_by: Vec<Vec<usize>> = vec![Vec::new(); self.nodes];
         for (t, tensor) in self.tensors.iter().enumerate() {
+            if tensor.convert.len() > MOST_FORMATS {
+                return Err(ProblemError::Formats { tensor: t, formats: tensor.convert.len() });
+            }
             if let Some(made) = tensor.producer.and_then(|n| made_by.get_mut(n)) {
                 made.push(t);
             }

@@ -64,8 +64,10 @@ pub(crate) fn refine(
                         bytes += open.bytes;
                         batch.push((i, open.trial));
                     }
+                    // The machine lacks what trials need.
+                    Err(why) if why.momentary => return Ok(timed),
                     Err(why) => {
-                        let record = Record::Refused(why.0);
+                        let record = Record::Refused(why.why);
                         p.keep(&offers[i].key, &record)?;
                         records[i] = Some(record);
                     }
@@ -123,7 +125,8 @@ fn time_batch(
                 measurement,
                 error_share: *error_share,
                 workspace: *workspace,
-                refined: true,
+                // What the deadline cut short is timed again by a search that has the time.
+                refined: !p.is_over(p.deadline),
             },
             (Verdict::Measured(_) | Verdict::Stopped, _) => continue,
             (Verdict::Failed(why), _) => Record::Refused(why.0),

@@ -39,8 +39,25 @@ pub struct Trial {
 
 /// Why no trial can be made of a kernel, in a clause.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct TrialError(pub String);
+#[error("{why}")]
+pub struct TrialError {
+    /// A clause.
+    pub why: String,
+    /// It says nothing about the kernel: the machine lacked something just then, such as room on a disk.
+    pub momentary: bool,
+}
+
+impl TrialError {
+    /// The kernel's own fault.
+    pub fn new(why: impl Into<String>) -> TrialError {
+        TrialError { why: why.into(), momentary: false }
+    }
+
+    /// The machine's fault.
+    pub fn momentary(why: impl Into<String>) -> TrialError {
+        TrialError { why: why.into(), momentary: true }
+    }
+}
 
 /// A trial that is open for running, here or in another process.
 pub trait OpenTrial: Sample {
@@ -85,9 +102,9 @@ impl Trial {
         let mut fills = Vec::new();
         let mut read = Vec::new();
         for (tensor, format) in inputs {
-            let bytes = format
-                .pack(tensor)
-                .ok_or_else(|| TrialError(format!("{} has no format {format}", tensor.ty())))?;
+            let bytes = format.pack(tensor).ok_or_else(|| {
+                TrialError::new(format!("{} has no format {format}", tensor.ty()))
+            })?;
             let (id, at) = arena_buffer(&mut plan, tensor.dims(), format)?;
             fills.push((at, bytes));
             read.push(id);
@@ -148,7 +165,7 @@ fn arena_buffer(
     format: &Format,
 ) -> Result<(BufferId, u64), TrialError> {
     let (Some(len), Some(strides)) = (format.byte_len(dims), format.strides(dims)) else {
-        return Err(TrialError(format!("dims {dims:?} have no format {format}")));
+        return Err(TrialError::new(format!("dims {dims:?} have no format {format}")));
     };
     let at = plan.arena;
     plan.arena = (at + len).next_multiple_of(ALIGNMENT) + RED_ZONE;
@@ -197,7 +214,7 @@ impl LocalTrial {
         rebuild: &dyn Rebuild,
         pool: Arc<dyn Pool + Send>,
     ) -> Result<LocalTrial, TrialError> {
-        let fault = |e: bricolage_runtime::SessionError| TrialError(e.to_string());
+        let fault = |e: bricolage_runtime::SessionError| TrialError::new(e.to_string());
         let program =
             Program::load(trial.plan.clone(), trial.weights.clone(), rebuild).map_err(fault)?;
         let mut session = Session::open(Arc::new(program), pool).map_err(fault)?;
@@ -233,7 +250,7 @@ impl Sample for LocalTrial {
 impl OpenTrial for LocalTrial {
     fn results(&mut self) -> Result<Vec<Tensor>, TrialError> {
         self.session.arena_mut().bytes_mut().copy_from_slice(&self.before);
-        self.run().map_err(TrialError)?;
+        self.run().map_err(TrialError::new)?;
         let arena = self.session.arena().bytes();
         let plan = &self.trial.plan;
         let mut may_change: Vec<(u64, u64)> = plan
@@ -251,14 +268,15 @@ impl OpenTrial for LocalTrial {
             may_change.push((at, at + b.len));
             let bytes = &arena[at as usize..][..b.len as usize];
             check_padding(b, bytes)?;
-            tensors.push(b.format.unpack(&b.dims, bytes).map_err(|e| TrialError(e.to_string()))?);
+            tensors
+                .push(b.format.unpack(&b.dims, bytes).map_err(|e| TrialError::new(e.to_string()))?);
         }
         may_change.sort_unstable();
         let mut at = 0;
         for (start, end) in may_change.into_iter().chain([(arena.len() as u64, u64::MAX)]) {
             let (from, to) = (at as usize, start as usize);
             if from < to && arena[from..to] != self.before[from..to] {
-                return Err(TrialError(
+                return Err(TrialError::new(
                     "it wrote outside its outputs and its workspace".to_owned(),
                 ));
             }
@@ -284,6 +302,6 @@ fn check_padding(b: &Buffer, bytes: &[u8]) -> Result<(), TrialError> {
     if clean {
         Ok(())
     } else {
-        Err(TrialError(format!("it left other than zero in the padding of {}", b.format)))
+        Err(TrialError::new(format!("it left other than zero in the padding of {}", b.format)))
     }
 }

@@ -233,6 +233,10 @@ fn faults_are_named() {
     problem.choices.push(choice(&[0, 1]));
     let error = sweep(&problem, Limits::default(), &[]).unwrap_err();
     assert_eq!(error.to_string(), "choice 1: a value inside it is read from outside");
+    problem.choices.truncate(1);
+    problem.tensors[1].convert = vec![vec![0.0; 17]; 17];
+    let error = sweep(&problem, Limits::default(), &[]).unwrap_err();
+    assert_eq!(error.to_string(), "tensor 1 needs at most 16 formats, found 17");
 }
 
 /// A pyramid: a chain of levels, each read again by a side branch that is joined from the last level

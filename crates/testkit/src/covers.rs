@@ -6,11 +6,11 @@ use bricolage_backend::{Registry, Setting};
 use bricolage_ir::NodeId;
 use bricolage_measure::{Database, Machine, Measurement, Record};
 use bricolage_placement::{
-    Bench, ConversionPrices, Form, LocalTrial, Observed, OpenTrial, PlaceError, Placed, Price,
-    Pricing, Trial, TrialError, check_offer, gather, place,
+    Bench, Form, LocalTrial, Observed, OpenTrial, Placed, Pricing, Trial, TrialError, Unpriced,
+    check_offer, gather, place,
 };
 use bricolage_runtime::{Cancel, Pool};
-use bricolage_tensor::{Format, Rng};
+use bricolage_tensor::Rng;
 use std::{
     collections::HashMap,
     sync::Arc,
@@ -37,17 +37,6 @@ struct Local<'a> {
 impl Bench for Local<'_> {
     fn open<'a>(&'a self, _: &str, trial: Trial) -> Result<Box<dyn OpenTrial + 'a>, TrialError> {
         Ok(Box::new(LocalTrial::open(trial, self.registry, self.pool.clone())?))
-    }
-}
-
-struct Free;
-
-impl ConversionPrices for Free {
-    fn known(&self, _: &[i64], _: &Format, _: &Format) -> Result<Option<Price>, PlaceError> {
-        Ok(Some(Price::Unmeasured))
-    }
-    fn measure(&self, _: &[i64], _: &Format, _: &Format) -> Result<Price, PlaceError> {
-        Ok(Price::Unmeasured)
     }
 }
 
@@ -93,7 +82,7 @@ pub(crate) fn covers(
             if choice == Choice::Random {
                 draw_prices(pricing, registry, round)?;
             }
-            place(pricing, registry, &Free).map_err(|e| e.to_string())
+            place(pricing, registry, &Unpriced).map_err(|e| e.to_string())
         })?;
         all.extend(placed.all.into_iter().next());
     }
@@ -120,12 +109,8 @@ fn draw_prices(p: &Pricing<'_>, registry: &Registry, seed: u64) -> Result<(), St
 
 /// The noise that the kernels of a placement add, by node.
 pub(crate) fn noise_of(placed: &Placed) -> impl Fn(NodeId) -> f64 + use<> {
-    let extra: HashMap<NodeId, f64> = placed
-        .regions
-        .iter()
-        .map(|r| (r.region().exit(), r.offer.candidate.numerics.error()))
-        .collect();
-    move |node| extra.get(&node).copied().unwrap_or(0.0)
+    let noise: HashMap<NodeId, f64> = placed.noise().into_iter().collect();
+    move |node| noise.get(&node).copied().unwrap_or(0.0)
 }
 
 /// A candidate in words, and its error as a share of the allowed one.
@@ -143,7 +128,7 @@ pub(crate) fn candidates(
         let checked = kernels.map(|offer| {
             let nodes = offer.candidate.region.origin(p.graph).join(" ");
             let what = format!("{} `{}` for {nodes}", offer.backend(), offer.candidate);
-            (what, check_offer(p, offer).map_err(|e| e.0))
+            (what, check_offer(p, offer).map_err(|e| e.why))
         });
         Ok(checked.collect())
     });

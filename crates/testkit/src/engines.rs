@@ -10,7 +10,7 @@ use bricolage_backends::{Native, OnnxRuntime, Reference};
 use bricolage_ir::{Error, Graph, Op, evaluate, verify};
 use bricolage_measure::Machine;
 use bricolage_onnx::{export, import};
-use bricolage_placement::{Placed, PlacedRegion, Price, gather_whole};
+use bricolage_placement::{Placed, gather_whole};
 use bricolage_runtime::{Program, Session};
 use bricolage_tensor::{Storage, Tensor};
 use std::{
@@ -288,17 +288,13 @@ impl Engine for Foreign {
         let Some(offer) = gather_whole(&case.graph, &self.registry, &setting).pop() else {
             return Err(Fault::Unsupported("it does not take the graph".to_owned()));
         };
-        let placed = Placed {
-            name: "whole".to_owned(),
-            regions: vec![PlacedRegion { offer, price: Price::Unmeasured, runner_up: None }],
-            conversions: Vec::new(),
-            predicted_ns: f64::NAN,
-            exact: true,
-            states: 0,
-        };
+        let placed = Placed::whole(offer);
         run_plan(case, &placed, &self.registry, setting).map_err(|fault| match fault {
             // It has no kernel for some types and sizes. A model that breaks the rules is our fault.
-            Fault::Failed(why) if !INVALID.iter().any(|w| why.contains(w)) => {
+            Fault::Failed(why)
+                if why.contains("cannot compile it")
+                    && !INVALID.iter().any(|w| why.contains(w)) =>
+            {
                 Fault::Unsupported(why)
             }
             other => other,

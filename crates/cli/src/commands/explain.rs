@@ -24,6 +24,9 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
     say!("model      {} on {} threads, {}", report.model, report.threads, report.machine.model);
     let rules: Vec<String> =
         report.rewrites.iter().map(|r| format!("{} {}", r.rule, r.times)).collect();
+    for draw in &report.inputs {
+        say!("drawn      {draw}");
+    }
     say!("rewrites   {} nodes became {}: {}", report.nodes.0, report.nodes.1, rules.join(", "));
     say!("plans");
     for c in &report.contenders {
