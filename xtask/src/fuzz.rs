@@ -25,7 +25,8 @@ pub(crate) fn run(root: &Path, options: &[&str]) -> Result<(), String> {
     }
     match command.status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("the fuzzer found faults ({status})")),
+        Ok(status) if status.code() == Some(1) => Err("the fuzzer found faults".to_owned()),
+        Ok(status) => Err(format!("the fuzzer failed ({status})")),
         Err(e) => Err(format!("cannot run cargo: {e}")),
     }
 }

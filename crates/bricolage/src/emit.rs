@@ -350,7 +350,7 @@ impl WeightsBuilder {
     }
 }
 
-/// The constants of a graph's tensors, by value, for reports.
+/// Bytes of all constants of a graph, before packing.
 pub fn constant_bytes(graph: &Graph) -> u64 {
     let tensors = graph
         .values()

@@ -17,7 +17,7 @@ use std::{
 pub(crate) struct Backends {
     /// Those that can be used.
     pub(crate) usable: Registry,
-    /// Why `onnxruntime` cannot be used, if it cannot.
+    /// ONNX Runtime, found or not.
     pub(crate) onnxruntime: OnnxRuntime,
 }
 

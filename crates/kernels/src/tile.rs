@@ -183,8 +183,13 @@ unsafe fn step<S: Simd, const MR: usize, const NV: usize, const AHEAD: usize>(
 }
 
 /// A value whose type the compiler does not see to be the same.
+///
+/// # Safety
+///
+/// `A` and `B` are the same type.
 #[inline(always)]
 unsafe fn same<A: Copy, B: Copy>(a: A) -> B {
+    debug_assert_eq!((size_of::<A>(), align_of::<A>()), (size_of::<B>(), align_of::<B>()));
     std::mem::transmute_copy(&a)
 }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 struct Precedence {
     before: Vec<BTreeSet<usize>>,
     after: Vec<BTreeSet<usize>>,
-    /// Values with more than one format: the nodes that make and read each, and how many times its
-    /// formats multiply the states, as a logarithm.
+    /// Of every value, the nodes that make and read it, and how many times its formats multiply the
+    /// states, as a logarithm.
     values: Vec<(Vec<usize>, f64)>,
     /// Of each node, the values that it touches.
     touched: Vec<Vec<usize>>,

@@ -90,7 +90,7 @@ pub(crate) fn binary(at: &mut At<'_, '_>, f: &Binary) -> Written {
         Binary::Greater => "Greater",
         Binary::GreaterEqual => "GreaterOrEqual",
         // ONNX broadcasts the slope to the operand, and not the operand to the slope.
-        Binary::Prelu if !at.has_dims_of_output() => return wide_prelu(at),
+        Binary::Prelu if !at.keeps_dims() => return wide_prelu(at),
         Binary::Prelu => "PRelu",
         Binary::ShiftLeft => return shift(at, "LEFT"),
         Binary::ShiftRight => return shift(at, "RIGHT"),

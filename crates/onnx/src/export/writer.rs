@@ -280,7 +280,7 @@ impl At<'_, '_> {
     }
 
     /// Whether the first result has the dims of the first operand.
-    pub(crate) fn has_dims_of_output(&self) -> bool {
+    pub(crate) fn keeps_dims(&self) -> bool {
         let ty = self.graph.fact(self.node.outputs[0]).ty.as_tensor();
         ty.is_some_and(|t| *t.shape.0 == self.dims(0))
     }

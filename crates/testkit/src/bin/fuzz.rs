@@ -11,7 +11,7 @@ use std::{
 
 const USAGE: &str = "\
 fuzz [--seeds N] [--start S] [--seconds T] [--import]
-  --seeds N     graphs to try (1000)
+  --seeds N     graphs to try (1000; with --seconds as many as there is time for)
   --start S     the first seed (0)
   --seconds T   stop after so long
   --import      damaged models instead of graphs";
@@ -24,18 +24,20 @@ struct Options {
 }
 
 fn options() -> Option<Options> {
-    let mut o = Options { seeds: 1000, start: 0, seconds: None, import: false };
+    let mut o = Options { seeds: 0, start: 0, seconds: None, import: false };
+    let mut seeds = None;
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || words.next()?.parse::<u64>().ok();
         match word.as_str() {
-            "--seeds" => o.seeds = number()?,
+            "--seeds" => seeds = Some(number()?),
             "--start" => o.start = number()?,
             "--seconds" => o.seconds = Some(number()?),
             "--import" => o.import = true,
             _ => return None,
         }
     }
+    o.seeds = seeds.unwrap_or(if o.seconds.is_some() { u64::MAX } else { 1000 });
     Some(o)
 }
 
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/fuzz");
-    let deadline = options.seconds.map(|s| Instant::now() + Duration::from_secs(s));
+    let deadline = options.seconds.and_then(|s| Instant::now().checked_add(Duration::from_secs(s)));
     let is_over = || deadline.is_some_and(|d| Instant::now() >= d);
     // Panics are caught and reported with their seed.
     std::panic::set_hook(Box::new(|_| {}));
