@@ -228,7 +228,8 @@ const SEAL: (&str, &str) = (",\n  \"checksum\": \"", "\"\n}\n");
 
 /// The text of a JSON object with the hash of all of it, but for the brace at its end, as its last field.
 fn sealed(text: &str) -> String {
-    let body = text.trim_end().trim_end_matches('}').trim_end();
+    let text = text.trim_end();
+    let body = text.strip_suffix('}').unwrap_or(text).trim_end();
     let hash = blake3::hash(body.as_bytes()).to_hex();
     format!("{body}{}{hash}{}", SEAL.0, SEAL.1)
 }
@@ -459,5 +460,22 @@ impl Loaded {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seal_keeps_the_text_before_it() {
+        for text in ["{\n  \"a\": 1\n}", "{\n  \"a\": {}\n}", "{\"a\":{\"b\":{}}}"] {
+            let sealed = sealed(text);
+            assert!(is_sealed(&sealed), "{sealed}");
+            assert!(!is_sealed(&sealed.replacen('a', "c", 1)), "{sealed}");
+            let mut read: serde_json::Value = serde_json::from_str(&sealed).unwrap();
+            read.as_object_mut().unwrap().remove("checksum").unwrap();
+            assert_eq!(read, serde_json::from_str::<serde_json::Value>(text).unwrap());
+        }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Memory is a set of byte ranges, each holding one value in one format. A step may only read a
 //! range that still holds what the placement says it reads; what it writes, and its workspace,
-//! takes the place of whatever those bytes held. This proves that every read sees the right value
-//! and that nothing alive is overwritten. It does not prove that kernels compute what they should:
-//! trials do that.
+//! takes the place of whatever those bytes held. This proves that every read of the graph's inputs
+//! and activations sees the right value and that nothing alive is overwritten; constants are not
+//! followed. It does not prove that kernels compute what they should: trials do that.
 
 use bricolage_ir::{Graph, Role, ValueId};
 use bricolage_placement::{Form, Placed, PlacedConversion};
@@ -128,7 +128,8 @@ pub fn check(
                     .position(|c| {
                         let format =
                             |id: &[BufferId]| id.first().map(|&b| plan.buffer(b).format.clone());
-                        *graph.value(c.value).name == *plan.buffer(run.inputs[0]).name
+                        let reads = run.inputs.first().map(|&id| &plan.buffer(id).name);
+                        reads.is_some_and(|name| **name == *graph.value(c.value).name)
                             && format(&run.inputs).as_ref() == Some(&c.from)
                             && format(&run.outputs).as_ref() == Some(&c.to)
                     })

@@ -40,11 +40,16 @@ impl Draw {
         purpose.follow(graph, input);
         let mask = match (purpose.mask, purpose.ones_hide && !purpose.ones_show) {
             (true, true) => Some(Draw::Zeros),
-            // Which way a boolean is meant is known only where it leads to a score.
-            (true, false) if dtype != DType::Bool || purpose.ones_show => Some(Draw::Ones),
+            // Which way a boolean is meant is known only where it leads to a score; eight bits in a
+            // product alone may be an image.
+            (true, false)
+                if purpose.ones_show || !matches!(dtype, DType::Bool | DType::U8 | DType::I8) =>
+            {
+                Some(Draw::Ones)
+            }
             _ => None,
         };
-        let first = i64::from(purpose.divides || purpose.counts);
+        let first = i64::from(purpose.divides || purpose.counts).max(purpose.from);
         match (purpose.rows, mask) {
             (Some(rows), _) => Draw::Whole(first, rows.max(first + 1)),
             (None, Some(mask)) => mask,
@@ -83,6 +88,8 @@ impl fmt::Display for Draw {
 struct Purpose {
     /// The smallest number of rows that it picks from.
     rows: Option<i64>,
+    /// The first row from the end that it may pick, if that is more than 0.
+    from: i64,
     /// It says what counts.
     mask: bool,
     /// A one in it hides a score.
@@ -101,15 +108,17 @@ struct Purpose {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Trace {
     value: ValueId,
-    /// What was added to the element.
+    /// The most that was added to the element.
     offset: i64,
+    /// The least that was added to it.
+    least: i64,
     /// Whether a one in the input is more here than a zero is.
     rises: bool,
 }
 
 impl Purpose {
     fn follow(&mut self, graph: &Graph, input: ValueId) {
-        let mut open = vec![Trace { value: input, offset: 0, rises: true }];
+        let mut open = vec![Trace { value: input, offset: 0, least: 0, rises: true }];
         let mut seen: HashSet<Trace> = open.iter().copied().collect();
         while let Some(at) = open.pop() {
             for reader in graph.uses(at.value) {
@@ -142,7 +151,7 @@ impl Purpose {
             Op::ScatterNd(_) if operand == 1 => {
                 self.picks(graph, at, node, 0, coordinates(graph, at.value));
             }
-            Op::OneHot(o) if operand == 0 => self.pick(o.depth.as_const(), at.offset),
+            Op::OneHot(o) if operand == 0 => self.pick(o.depth.as_const(), at),
             Op::Opaque(_) => self.unknown = true,
             Op::Attention(_) if operand == 3 => {
                 self.mask = true;
@@ -204,10 +213,14 @@ impl Purpose {
         let all = |wanted: f64| other.is_some_and(|t| t.to_f64().iter().all(|&v| v == wanted));
         match f {
             Binary::Add if !dtype.is_float() => {
-                Some(Trace { offset: at.offset.saturating_add(largest()? as i64), ..at })
+                let (offset, least) = (largest()? as i64, least()? as i64);
+                let offset = at.offset.saturating_add(offset);
+                Some(Trace { offset, least: at.least.saturating_add(least), ..at })
             }
             Binary::Sub if operand == 0 && !dtype.is_float() => {
-                Some(Trace { offset: at.offset.saturating_sub(least()? as i64), ..at })
+                let (offset, least) = (least()? as i64, largest()? as i64);
+                let offset = at.offset.saturating_sub(offset);
+                Some(Trace { offset, least: at.least.saturating_sub(least), ..at })
             }
             // What a mask leaves out.
             Binary::Sub if operand == 1 && all(1.0) => {
@@ -254,12 +267,12 @@ impl Purpose {
             }
             // One of several is meant.
             Binary::Equal if least()? >= 0.0 && least() < largest() => {
-                self.pick(Some(largest()? as i64 + 1), at.offset);
+                self.pick(Some(largest()? as i64 + 1), at);
                 None
             }
             // So many of several are meant: one of them at least.
             f if f.compares() && least()? >= 0.0 && least() < largest() => {
-                self.pick(Some(largest()? as i64 + 2), at.offset);
+                self.pick(Some(largest()? as i64 + 2), at);
                 self.counts = true;
                 None
             }
@@ -279,13 +292,18 @@ impl Purpose {
         let data = graph.node(node).inputs.first().copied().flatten();
         let shape = data.and_then(|v| graph.fact(v).ty.as_tensor()).map(|t| &t.shape);
         for dim in shape.iter().flat_map(|s| s.iter().skip(axis).take(count)) {
-            self.pick(dim.as_const(), at.offset);
+            self.pick(dim.as_const(), at);
         }
     }
 
-    fn pick(&mut self, rows: Option<i64>, offset: i64) {
-        let Some(rows) = rows.map(|n| n.saturating_sub(offset)) else { return };
+    /// Picks one of so many rows, by their numbers or from the end by negative ones.
+    fn pick(&mut self, rows: Option<i64>, at: Trace) {
+        let Some(all) = rows else { return };
+        let rows = all.saturating_sub(at.offset);
         self.rows = Some(self.rows.map_or(rows, |known| known.min(rows)));
+        let from = all.saturating_add(at.least).saturating_neg();
+        // Room for one row, whatever a graph adds.
+        self.from = self.from.max(from.min(i64::MAX - 1));
     }
 }
 
@@ -300,6 +318,8 @@ fn known(graph: &Graph, mut value: ValueId) -> Option<Tensor> {
         }
         let node = graph.node(graph.producer(value)?);
         match &node.op {
+            // In a float type a number is what it was, but for a rounding.
+            Op::Cast(c) if c.to.is_float() => value = node.inputs.first().copied().flatten()?,
             Op::Reshape(_) | Op::Expand(_) | Op::Tile(_) | Op::Transpose(_) => {
                 value = node.inputs.first().copied().flatten()?;
             }

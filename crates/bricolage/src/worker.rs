@@ -17,7 +17,7 @@ use std::{
     collections::HashMap,
     fs,
     io::{self, BufReader, BufWriter, Read, Write},
-    os::unix::process::CommandExt,
+    os::{fd::AsFd, unix::process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     rc::Rc,
@@ -140,7 +140,11 @@ pub fn serve(registry: &Registry, peers: &[PythonPeer], threads: usize) -> io::R
     let options = PoolOptions { threads, ..PoolOptions::default() };
     let pool: Arc<dyn Pool + Send + Sync> = Arc::new(ThreadPool::new(&options)?);
     let mut from = BufReader::new(io::stdin().lock());
-    let mut to = BufWriter::new(io::stdout().lock());
+    // Foreign libraries in this process may print: what they write goes where errors go, and answers to a
+    // copy of standard output that only this function knows.
+    let answers = io::stdout().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdout(io::stderr())?;
+    let mut to = BufWriter::new(fs::File::from(answers));
     let mut held: HashMap<u64, Held> = HashMap::new();
     loop {
         let request: Request = match receive(&mut from) {
@@ -295,6 +299,22 @@ impl Drop for Process {
 }
 
 impl Process {
+    /// How a worker whose answers have ended came to its end, in a clause. One that only closed its
+    /// output, and so cannot answer any more, is not waited for.
+    fn end(&mut self) -> String {
+        let start = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return format!("ended ({status})"),
+                Ok(None) if start.elapsed() < END_LIMIT => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Ok(None) => return "closed its output and was stopped".to_owned(),
+                Err(e) => return format!("cannot be waited for: {e}"),
+            }
+        }
+    }
+
     /// Signals the worker and everything that it has started.
     fn signal(&self, signal: rustix::process::Signal) {
         let id = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
@@ -367,9 +387,9 @@ impl Worker {
             Ok(Ok(Answer::Failed(why))) => Err(why),
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) | Err(mpsc::RecvTimeoutError::Disconnected) => {
-                let status = process.child.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
+                let how = process.end();
                 self.process = None;
-                Err(format!("the process that ran it ended ({status})"))
+                Err(format!("the process that ran it {how}"))
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 self.process = None;
@@ -382,6 +402,8 @@ impl Worker {
 /// Longest time for compiling, and for one checked run.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 const RUN_LIMIT: Duration = Duration::from_secs(120);
+/// Longest time for a process to end once its output has.
+const END_LIMIT: Duration = Duration::from_secs(2);
 
 /// Opens trials of native kernels here and those of foreign backends in a worker.
 pub struct Benches<'a> {
@@ -646,5 +668,29 @@ impl Sample for RemotePlan {
             Ok(_) => Err(SampleError("the worker answered something else".to_owned())),
             Err(why) => Err(SampleError(why)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(script: &str) -> Worker {
+        let (program, arguments) = (PathBuf::from("sh"), vec!["-c".into(), script.into()]);
+        Worker::new(WorkerCommand { program, arguments }, 1)
+    }
+
+    #[test]
+    fn a_worker_that_closes_its_output_and_lives_on_is_not_waited_for() {
+        let start = Instant::now();
+        let why = worker("exec 1>&-; sleep 300").call(&Request::Close { id: 1 }, RUN_LIMIT);
+        assert!(why.err().is_some_and(|why| why.contains("closed its output")));
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn a_worker_that_ends_says_how() {
+        let why = worker("exit 7").call(&Request::Close { id: 1 }, RUN_LIMIT);
+        assert_eq!(why.err().as_deref(), Some("the process that ran it ended (exit status: 7)"));
     }
 }

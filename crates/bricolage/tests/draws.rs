@@ -67,16 +67,28 @@ fn rows_of_tables() {
     let y = m.op(ops::Binary::Mul, &[sum, pad]);
     assert_eq!(m.draw(y), Draw::Whole(0, 9));
     // Shifted before they pick.
-    for (f, number, rows) in
-        [(ops::Binary::Add, 2, 8), (ops::Binary::Sub, 3, 13), (ops::Binary::Sub, -3, 7)]
-    {
+    for (f, number, first, rows) in [
+        (ops::Binary::Add, 2, 0, 8),
+        (ops::Binary::Sub, 3, 0, 13),
+        (ops::Binary::Sub, -3, 0, 7),
+        // Lower ones would be more than the table from its end.
+        (ops::Binary::Sub, 20, 10, 30),
+        (ops::Binary::Add, -12, 2, 22),
+    ] {
         let mut m = Maker::new();
         let ids = m.input(DType::I64, &[4]);
         let (data, by) = (table(&mut m, 10), m.whole(number));
         let ids = m.op(f, &[ids, by]);
         let y = m.op(ops::Gather { axis: 0 }, &[data, ids]);
-        assert_eq!(m.draw(y), Draw::Whole(0, rows), "{f:?} {number}");
+        assert_eq!(m.draw(y), Draw::Whole(first, rows), "{f:?} {number}");
     }
+    // Each column by another number.
+    let mut m = Maker::new();
+    let (ids, data) = (m.input(DType::I64, &[2, 2]), table(&mut m, 10));
+    let by = m.0.constant("by", Tensor::of(&[2], &[20i64, 25]));
+    let ids = m.op(ops::Binary::Sub, &[ids, by]);
+    let y = m.op(ops::Gather { axis: 0 }, &[data, ids]);
+    assert_eq!(m.draw(y), Draw::Whole(15, 30));
     let mut m = Maker::new();
     let (ids, data) = (m.input(DType::I64, &[2, 3]), table(&mut m, 5));
     let y = m.op(ops::GatherElements { axis: 0 }, &[data, ids]);
@@ -181,6 +193,29 @@ fn other_numbers_vary() {
     let (image, scale) = (m.to(DType::F32, image), m.one(1.0 / 255.0));
     let y = m.op(ops::Binary::Mul, &[image, scale]);
     assert_eq!(m.draw(y), Draw::Whole(0, 256));
+    // Scaled by a number that is converted, or computed.
+    for computed in [false, true] {
+        let mut m = Maker::new();
+        let image = m.input(DType::U8, &[4]);
+        let image = m.to(DType::F32, image);
+        let scale = if computed {
+            let (one, most) = (m.one(1.0), m.one(255.0));
+            m.op(ops::Binary::Div, &[one, most])
+        } else {
+            let scale = m.0.constant("scale", Tensor::of(&[], &[1.0f64 / 255.0]));
+            m.to(DType::F32, scale)
+        };
+        let y = m.op(ops::Binary::Mul, &[image, scale]);
+        assert_eq!(m.draw(y), Draw::Whole(0, 256), "{computed}");
+    }
+    // By a converted number a wider integer is scaled, too, not masked.
+    let mut m = Maker::new();
+    let count = m.input(DType::I32, &[4]);
+    let count = m.to(DType::F32, count);
+    let scale = m.0.constant("scale", Tensor::of(&[], &[0.5f64]));
+    let scale = m.to(DType::F32, scale);
+    let y = m.op(ops::Binary::Mul, &[count, scale]);
+    assert_eq!(m.draw(y), Draw::Whole(0, 16));
     let mut m = Maker::new();
     let (divisor, seven) = (m.input(DType::I64, &[4]), m.whole(7));
     let y = m.op(ops::Binary::Div, &[seven, divisor]);

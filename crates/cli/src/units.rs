@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Longest duration that is read: decades, and far from what instants can hold.
+const MOST_SECONDS: f64 = 1e9;
+
 /// Reads `90s`, `2m`, `1.5h`, `500ms`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -14,7 +17,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(format!("`{text}` needs a unit: 500ms, 90s, 2m or 1h")),
     };
     let number: f64 = number.parse().map_err(|_| format!("`{text}` is not a number and a unit"))?;
-    Duration::try_from_secs_f64(number * factor).map_err(|e| format!("`{text}`: {e}"))
+    match number * factor {
+        seconds if seconds <= MOST_SECONDS => {
+            Duration::try_from_secs_f64(seconds).map_err(|e| format!("`{text}`: {e}"))
+        }
+        _ => Err(format!("`{text}` needs to be at most {MOST_SECONDS:.0} seconds")),
+    }
 }
 
 /// Reads a number of threads: at least 1.
@@ -65,6 +73,11 @@ mod tests {
     fn units_are_read_and_written() {
         assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
         assert!(duration("90").is_err() && duration("s").is_err() && duration("1e99h").is_err());
+        // More than an instant can be moved by, and more than a duration can hold.
+        for long in ["10000000000000000000s", "1000000001s", "999999999999999999999999h"] {
+            assert!(duration(long).unwrap_err().contains("at most 1000000000 seconds"), "{long}");
+        }
+        assert_eq!(duration("1000000000s"), Ok(Duration::from_secs(1_000_000_000)));
         assert!(threads("0").is_err() && threads("2") == Ok(2));
         assert_eq!(
             (time(1.5e6), bytes(1536), count(25_600_000)),

@@ -1,5 +1,5 @@
 //! Models that only a foreign runtime understands. Those that run one are skipped where
-//! BRICOLAGE_ONNXRUNTIME names no library.
+//! BRICOLAGE_ONNXRUNTIME is not set.
 #![allow(clippy::unwrap_used)] // a test may panic
 
 mod folder;
@@ -9,8 +9,7 @@ use bricolage_tensor::{DType, Dim, TensorType};
 use folder::Folder;
 use std::fs;
 
-/// `y` is the determinant of `exp(x)`, three times, or 0 for an operator `op` without meaning here; no
-/// type is declared between them.
+/// `y` is the determinant of `exp(x)`, three times; no type is declared between them.
 fn write(f: &Folder, name: &str) {
     let mut g = Graph::new("determinant");
     let x = g.input("x", TensorType::fixed(DType::F32, &[2, 2]));
@@ -59,6 +58,12 @@ fn a_foreign_runtime_needs_no_import() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {said}");
         assert!(said.contains("left to `onnxruntime` whole: cannot import `Det`"), "{said}");
+        let two = arguments.iter().filter(|a| **a == peer).count() == 2;
+        assert_eq!(
+            said.contains("outputs are compared with its own"),
+            two,
+            "{arguments:?}: {said}"
+        );
     }
     let found = bricolage::npz::read(&f.0.join("y.npz")).unwrap();
     assert_eq!((found[0].0.as_str(), found[0].1.dims()), ("y", &[3, 2, 2][..]));

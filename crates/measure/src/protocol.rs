@@ -175,7 +175,7 @@ pub fn race(
     while lanes.iter().any(|l| !l.done) && !is_over() {
         let before: Vec<usize> = lanes.iter().map(|l| l.samples.len()).collect();
         let batch = if sentinel.is_some() { p.min_samples } else { 1 };
-        for _ in 0..batch {
+        'batch: for _ in 0..batch {
             let mut order: Vec<usize> = (0..lanes.len()).filter(|&i| !lanes[i].done).collect();
             rng.shuffle(&mut order);
             for i in order {
@@ -194,7 +194,7 @@ pub fn race(
                     }
                 }
                 if is_over() {
-                    break;
+                    break 'batch;
                 }
             }
         }

@@ -2,10 +2,11 @@
 
 use bricolage_measure::{
     Contestant, Database, Key, Machine, Measurement, Pairing, Protocol, Record, Repeat, Sample,
-    SampleError, Verdict, pair, race,
+    SampleError, Sentinel, Verdict, pair, race,
 };
 use bricolage_runtime::Cancel;
 use std::{
+    cell::Cell,
     fs,
     time::{Duration, Instant},
 };
@@ -86,6 +87,29 @@ fn a_race_ends_at_its_deadline() {
     }
     let verdicts = race(&mut [nap()], &patient(Duration::ZERO), None, &Cancel::default());
     assert_eq!(verdicts, [Verdict::Stopped]);
+}
+
+#[test]
+fn a_deadline_ends_a_batch_between_two_looks_at_the_machine() {
+    let mut sentinel = Sentinel::new();
+    let deadline = Instant::now() + Duration::from_millis(200);
+    let late = Cell::new(0);
+    let run = || -> Result<(), SampleError> {
+        late.set(late.get() + u32::from(Instant::now() >= deadline));
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(())
+    };
+    let protocol = Protocol {
+        min_samples: 3000,
+        max_samples: 3000,
+        limit: Duration::from_secs(1000),
+        deadline: Some(deadline),
+        ..quick()
+    };
+    let mut contestants = [Contestant { sample: Box::new(Repeat(run)) }];
+    race(&mut contestants, &protocol, Some(&mut sentinel), &Cancel::default());
+    // A run may start just before the deadline, or a warm-up last beyond it.
+    assert!(late.get() <= 20, "{} runs after the deadline", late.get());
 }
 
 #[test]

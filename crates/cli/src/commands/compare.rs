@@ -47,7 +47,7 @@ pub(crate) fn run(a: &Compare) -> Result<ExitCode, Error> {
         Some(graph) => allowed(graph, &tensors, &left)?,
         None => {
             judge::tell(&first.name());
-            let disturbed = judge::disturbed(&tensors);
+            let disturbed = judge::disturbed(&tensors)?;
             judge::tolerances(&left, &run::outputs(&first, &bound, &a.setting, &disturbed)?)
         }
     };

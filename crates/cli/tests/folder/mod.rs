@@ -26,9 +26,18 @@ impl Folder {
             .args(arguments)
             .current_dir(&self.0)
             .env("BRICOLAGE_CACHE_DIR", self.0.join("cache"))
-            .env_remove("VIRTUAL_ENV")
-            .env_remove("BRICOLAGE_ONNXRUNTIME")
-            .env_remove("BRICOLAGE_OPENVINO");
+            // Not what the system has.
+            .env("BRICOLAGE_ONNXRUNTIME", self.0.join("nowhere"));
+        for name in [
+            "VIRTUAL_ENV",
+            "LD_LIBRARY_PATH",
+            "BRICOLAGE_OPENVINO",
+            "BRICOLAGE_MNN",
+            "BRICOLAGE_NCNN",
+            "BRICOLAGE_THREADS",
+        ] {
+            command.env_remove(name);
+        }
         command
     }
 

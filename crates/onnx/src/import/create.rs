@@ -112,10 +112,11 @@ fn whole_number(at: &At<'_, '_>, mut value: ValueId) -> Option<Dim> {
             return Some(only.clone());
         }
         let node = at.graph.node(at.graph.producer(value)?);
-        let keeps = matches!(
-            node.op,
-            Op::Cast(_) | Op::Reshape(_) | Op::Unary(bricolage_ir::ops::Unary::Identity)
-        );
+        let keeps = match &node.op {
+            // The types that hold every size that a model has.
+            Op::Cast(c) => matches!(c.to, DType::F32 | DType::F64 | DType::I32 | DType::I64),
+            op => matches!(op, Op::Reshape(_) | Op::Unary(bricolage_ir::ops::Unary::Identity)),
+        };
         value = node.inputs.first().copied().flatten().filter(|_| keeps)?;
     }
 }

@@ -38,8 +38,12 @@ pub(super) fn interface(model: &ModelProto, len: usize) -> Result<Graph, ImportE
     for input in proto.input.iter().filter(|i| !defaults.contains(i.name())) {
         inputs.push(graph.input(input.name(), port(&mut symbols, "input", input)?));
     }
-    let mut outputs = Vec::new();
+    let (mut outputs, mut listed) = (Vec::new(), HashSet::new());
     for output in &proto.output {
+        if !listed.insert(output.name()) {
+            let (name, found) = (output.name().to_owned(), "two graph outputs".to_owned());
+            return Err(ImportError::DuplicateName { name, found });
+        }
         outputs.push(Type::Tensor(port(&mut symbols, "output", output)?));
     }
     let op = ops::Opaque {

@@ -1,5 +1,7 @@
 //! Models that are wrong, and what is said about them; models that are right in unusual ways.
 
+mod ranges;
+
 use super::*;
 use crate::proto::{
     AttributeProto, OperatorSetIdProto, StringStringEntryProto, TensorShapeProto, ValueInfoProto,
@@ -325,32 +327,18 @@ fn inputs_and_outputs_are_known_without_the_nodes() {
 }
 
 #[test]
-fn a_graph_needs_outputs() {
+fn a_graph_needs_outputs_and_each_once() {
     let mut m = model(vec![node("Relu", "r", &["x"], &["y"])]);
     graph_of(&mut m).output.clear();
     for error in [read(&m).unwrap_err(), interface::interface(&m, 1).unwrap_err()] {
         assert_eq!(error.to_string(), "graph `g` needs at least one output, found none");
         assert_eq!((error.code(), error.is_unsupported()), ("onnx::no-outputs", false));
     }
-}
-
-#[test]
-fn ranges_of_floats_may_end_at_a_size() {
-    let mut m = model(vec![
-        node("Shape", "s", &["x"], &["shape"]),
-        node("Gather", "g", &["shape", "zero"], &["b"]),
-        with(node("Cast", "c", &["b"], &["end"]), "to", |a| a.i = Some(1)),
-        node("Squeeze", "q", &["end"], &["limit"]),
-        node("Range", "r", &["start", "limit", "step"], &["y"]),
-    ]);
-    let graph = graph_of(&mut m);
-    graph.initializer =
-        vec![longs("zero", &[0]), floats("start", &[], &[1.0]), floats("step", &[], &[2.0])];
-    graph.output[0] = info("y", 1, &["n"]);
-    let m = read(&m).unwrap();
-    let x = Tensor::of(&[6, 4], &[0f32; 24]);
-    let y = evaluate(&m.graph, &[x.into()]).unwrap();
-    assert_eq!(y[0].as_tensor().unwrap(), &Tensor::of(&[3], &[1f32, 3.0, 5.0]));
+    graph_of(&mut m).output = vec![info("y", 1, &["b", "4"]); 2];
+    for error in [read(&m).unwrap_err(), interface::interface(&m, 1).unwrap_err()] {
+        assert_eq!(error.to_string(), "needs one definition of `y`, found two graph outputs");
+        assert_eq!((error.code(), error.is_unsupported()), ("onnx::duplicate-name", false));
+    }
 }
 
 #[test]
