@@ -292,7 +292,7 @@ impl Engine for Foreign {
         run_plan(case, &placed, &self.registry, setting).map_err(|fault| match fault {
             // It has no kernel for some types and sizes. A model that breaks the rules is our fault.
             Fault::Failed(why)
-                if why.contains("cannot compile it")
+                if THEIRS.iter().any(|w| why.contains(w))
                     && !INVALID.iter().any(|w| why.contains(w)) =>
             {
                 Fault::Unsupported(why)
@@ -301,6 +301,9 @@ impl Engine for Foreign {
         })
     }
 }
+
+/// How faults begin that the runtime itself reports.
+const THEIRS: &[&str] = &["cannot compile it", "kernel `onnxruntime-region` failed"];
 
 /// What the runtime says of a model that breaks the rules.
 const INVALID: &[&str] =
