@@ -6,6 +6,7 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::Path,
+    time::{Duration, Instant},
 };
 
 /// Held while an output is made. The system releases it when the process ends, however it ends.
@@ -32,12 +33,22 @@ impl Claim {
     }
 }
 
-/// The lock, or `None` when another process holds it.
+/// A process that was killed holds its locks until the system has taken back its memory.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two attempts.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// The lock, or `None` when another process keeps it.
 fn lock(path: &Path) -> io::Result<Option<File>> {
+    let start = Instant::now();
     loop {
         let file = File::options().create(true).truncate(false).write(true).open(path)?;
         match file.try_lock() {
             Ok(()) => {}
+            Err(TryLockError::WouldBlock) if start.elapsed() < PATIENCE => {
+                std::thread::sleep(RETRY);
+                continue;
+            }
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
@@ -72,6 +83,14 @@ mod tests {
         let error = Claim::take(&cache, &cache.join("outputs/../x.bricolage")).unwrap_err();
         assert!(error.to_string().contains("another process is making it"), "{error}");
         drop(Claim::take(&cache, &cache.join("y.bricolage")).unwrap());
+        // As just after a kill: its last holder ends a moment later.
+        let ending = Claim::take(&cache, &cache.join("z.bricolage")).unwrap();
+        let end = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            drop(ending);
+        });
+        drop(Claim::take(&cache, &cache.join("z.bricolage")).unwrap());
+        end.join().unwrap();
         // As after a kill: the file is there, and nobody holds it.
         let path = held._place.path().to_owned();
         drop(held);
