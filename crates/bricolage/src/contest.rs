@@ -523,6 +523,14 @@ fn compare(
             return Ok(known);
         }
     }
+    let left =
+        c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
+    // Each side of a pair is run twice, once to warm up.
+    let once = |e: &Entry| e.measured.as_ref().map_or(0.0, |m| m.median_ns);
+    let least = 2.0 * (once(&entries[plan]) + once(&entries[other]));
+    if left.as_nanos() as f64 <= f64::from(Pairing::default().min_pairs) * least {
+        return Ok(None);
+    }
     for i in [plan, other] {
         if entries[i].open.is_none() {
             match open(c, entries[i].placed, &entries[i].key) {
@@ -535,14 +543,6 @@ fn compare(
                 }
             }
         }
-    }
-    let left =
-        c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
-    // Each side of a pair is run twice, once to warm up.
-    let once = |e: &Entry| e.measured.as_ref().map_or(0.0, |m| m.median_ns);
-    let least = 2.0 * (once(&entries[plan]) + once(&entries[other]));
-    if left.as_nanos() as f64 <= f64::from(Pairing::default().min_pairs) * least {
-        return Ok(None);
     }
     (c.cx.progress)(&Progress { phase: "compare plans", done: 0, total: 1, best_ns: None });
     let pairing = Pairing {
