@@ -44,7 +44,8 @@ pub struct Contestant<'a> {
 /// The limits of a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Protocol {
-    /// Runs before anything counts, at least.
+    /// Runs before anything counts, at least. With none, contestants come warm: a first run that
+    /// outlasts the warm-up is the first sample.
     pub warmup_runs: u32,
     /// Time before anything counts, at least.
     pub warmup: Duration,
@@ -58,6 +59,9 @@ pub struct Protocol {
     pub precision: f64,
     /// A contestant that is surely slower than this multiple of the best is not sampled further.
     pub dominated: f64,
+    /// A contestant whose every sample, be it a single one, is slower than this multiple of every sample
+    /// of another is not sampled further.
+    pub far: f64,
     /// Time for one contestant once it has [`LEAST`] samples; it is kept with the interval reached by
     /// then.
     pub limit: Duration,
@@ -83,6 +87,7 @@ impl Default for Protocol {
             max_samples: 60,
             precision: 0.01,
             dominated: 1.15,
+            far: f64::INFINITY,
             limit: Duration::from_secs(2),
             deadline: None,
             rewarm: false,
@@ -112,6 +117,10 @@ struct Lane {
 }
 
 impl Lane {
+    fn take(&mut self, time: Duration) {
+        self.samples.push(time.as_secs_f64() * 1e9 / f64::from(self.iterations));
+    }
+
     fn interval(&self) -> (f64, f64, f64) {
         let mut sorted = self.samples.clone();
         sorted.sort_by(f64::total_cmp);
@@ -119,12 +128,17 @@ impl Lane {
     }
 }
 
-/// Warms up until the last samples are level, and returns how many iterations fill one sample.
-fn warm_up(sample: &mut dyn Sample, p: &Protocol) -> Result<u32, SampleError> {
+/// Warms up until the last samples are level, and returns how many iterations fill one sample, and a
+/// time that is a sample already.
+fn warm_up(sample: &mut dyn Sample, p: &Protocol) -> Result<(u32, Option<Duration>), SampleError> {
     let start = Instant::now();
     let mut recent: Vec<f64> = Vec::new();
     loop {
-        let one = sample.sample(1)?.as_secs_f64().max(1e-9);
+        let time = sample.sample(1)?;
+        if p.warmup_runs == 0 && recent.is_empty() && time >= p.warmup.max(p.sample) {
+            return Ok((1, Some(time)));
+        }
+        let one = time.as_secs_f64().max(1e-9);
         recent.push(one);
         let (elapsed, runs) = (start.elapsed(), recent.len() as u32);
         let level = recent.len() < 5 || {
@@ -138,7 +152,8 @@ fn warm_up(sample: &mut dyn Sample, p: &Protocol) -> Result<u32, SampleError> {
             let mut best = recent.split_off(recent.len().saturating_sub(9));
             best.sort_by(f64::total_cmp);
             let typical = best[best.len() / 2];
-            return Ok((p.sample.as_secs_f64() / typical).ceil().clamp(1.0, 1e6) as u32);
+            let iterations = (p.sample.as_secs_f64() / typical).ceil().clamp(1.0, 1e6);
+            return Ok((iterations as u32, None));
         }
     }
 }
@@ -160,16 +175,23 @@ pub fn race(
         .iter_mut()
         .map(|c| {
             let start = Instant::now();
-            let warm = if is_over() { Ok(1) } else { warm_up(&mut *c.sample, p) };
-            Lane {
-                iterations: *warm.as_ref().unwrap_or(&1),
+            let warm = if is_over() { Ok((1, None)) } else { warm_up(&mut *c.sample, p) };
+            let mut lane = Lane {
+                iterations: 1,
                 samples: Vec::new(),
                 spent: start.elapsed() / 4,
                 done: warm.is_err(),
-                failed: warm.err(),
+                failed: None,
+            };
+            match warm {
+                Ok((iterations, None)) => lane.iterations = iterations,
+                Ok((_, Some(time))) => lane.take(time),
+                Err(error) => lane.failed = Some(error),
             }
+            lane
         })
         .collect();
+    settle(&mut lanes, p);
     let mut rng = Rng::new(p.seed);
     let (mut repeats, mut noisy) = (0, false);
     while lanes.iter().any(|l| !l.done) && !is_over() {
@@ -185,7 +207,7 @@ pub fn race(
                 match ready.and_then(|()| sample.sample(lane.iterations)) {
                     Ok(time) => {
                         lane.spent += time;
-                        lane.samples.push(time.as_secs_f64() * 1e9 / f64::from(lane.iterations));
+                        lane.take(time);
                         lane.done = lane.spent >= p.limit && lane.samples.len() >= LEAST;
                     }
                     Err(error) => {
@@ -239,6 +261,12 @@ fn settle(lanes: &mut [Lane], p: &Protocol) {
             || low > p.dominated * best_high
             || lane.samples.len() as u32 >= p.max_samples;
     }
+    let slowest = |l: &Lane| l.samples.iter().copied().reduce(f64::max);
+    let best = lanes.iter().filter(|l| l.failed.is_none()).filter_map(slowest);
+    let far = p.far * best.fold(f64::INFINITY, f64::min);
+    for lane in lanes.iter_mut().filter(|l| !l.samples.is_empty()) {
+        lane.done |= lane.samples.iter().all(|&s| s > far);
+    }
 }
 
 /// The limits of a paired comparison.
@@ -279,7 +307,7 @@ pub fn pair(
     cancel: &Cancel,
 ) -> Result<Ratio, SampleError> {
     let warm = Protocol { sample: p.sample, ..Protocol::default() };
-    let (na, nb) = (warm_up(a, &warm)?, warm_up(b, &warm)?);
+    let ((na, _), (nb, _)) = (warm_up(a, &warm)?, warm_up(b, &warm)?);
     let mut rng = Rng::new(p.seed);
     let mut ratios: Vec<f64> = Vec::new();
     let start = Instant::now();

@@ -121,6 +121,19 @@ fn pairs_compare_known_costs() {
 }
 
 #[test]
+fn what_is_far_behind_is_sampled_once() {
+    let protocol = Protocol { warmup_runs: 0, far: 1.5, ..quick() };
+    let mut contestants = [pretend(4000, None), pretend(10_000, None), pretend(5000, None)];
+    let verdicts = race(&mut contestants, &protocol, None, &Cancel::default());
+    let samples = |v: &Verdict| match v {
+        Verdict::Measured(m) => m.samples,
+        Verdict::Failed(_) | Verdict::Stopped => 0,
+    };
+    assert_eq!(samples(&verdicts[1]), 1);
+    assert!(samples(&verdicts[0]) >= 9 && samples(&verdicts[2]) >= 9, "{verdicts:?}");
+}
+
+#[test]
 fn real_time_is_taken() {
     let busy = |us: u64| {
         move || -> Result<(), SampleError> {

@@ -11,6 +11,7 @@ mod order;
 mod place;
 mod pricing;
 mod problem;
+mod prospects;
 mod refine;
 mod stock;
 mod sweep;

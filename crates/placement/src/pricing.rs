@@ -1,8 +1,11 @@
 //! What each offer costs: from the database, or measured after its results were found right.
 
-use crate::{Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError, refine};
+use crate::{
+    Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError, prospects::Prospects,
+    refine,
+};
 use bricolage_backend::Setting;
-use bricolage_ir::{Error, Graph, NodeId, Op, Tolerance, ValueId, tolerances};
+use bricolage_ir::{Error, Graph, Tolerance, ValueId, tolerances};
 use bricolage_measure::{
     Contestant, Database, DatabaseError, Key, Measurement, Protocol, Record, Verdict, race,
 };
@@ -139,8 +142,9 @@ fn protocol(seed: u64, deadline: Option<Instant>) -> Protocol {
     Protocol {
         deadline,
         // Its results were just checked.
-        warmup_runs: 1,
+        warmup_runs: 0,
         warmup: Duration::from_millis(2),
+        far: 1.5,
         min_samples: 5,
         max_samples: 9,
         precision: 0.05,
@@ -151,8 +155,7 @@ fn protocol(seed: u64, deadline: Option<Instant>) -> Protocol {
 }
 
 /// Prices every offer, measuring those that the database does not know; offers for equal regions
-/// race against each other, the largest regions first, and those of several products or convolutions
-/// after all others.
+/// race against each other.
 pub fn price(p: &Pricing<'_>, offers: &[Offer]) -> Result<(Vec<Price>, Effort), PlaceError> {
     let mut records: Vec<Option<Record>> = vec![None; offers.len()];
     let mut effort = Effort::default();
@@ -175,15 +178,13 @@ pub fn price(p: &Pricing<'_>, offers: &[Offer]) -> Result<(Vec<Price>, Effort), 
             None => groups.entry(&offer.canonical).or_default().push(i),
         }
     }
+    let prospects = Prospects::new(p.graph, offers);
     let mut waiting: Vec<Vec<usize>> = groups.into_values().collect();
-    waiting.sort_by_key(|g| {
-        let (heavy, points) = region_work(p.graph, &offers[g[0]]);
-        (heavy > 1, std::cmp::Reverse(points), g[0])
-    });
+    waiting.sort_by_cached_key(|group| prospects.rank(group[0]));
     let total = waiting.len();
     let mut news: HashSet<usize> = HashSet::new();
     for (done, mut group) in waiting.into_iter().enumerate() {
-        group.retain(|&i| match hopeless(p, offers, &by_key, &records, i) {
+        group.retain(|&i| match prospects.hopeless(&records, i) {
             Some(why) => {
                 records[i] = Some(Record::Refused(why));
                 false
@@ -235,59 +236,6 @@ impl From<Record> for Price {
             Record::Refused(why) => Price::Refused(why),
         }
     }
-}
-
-/// How many nodes of a region multiply and add, and the points of all their iteration spaces.
-fn region_work(graph: &Graph, offer: &Offer) -> (usize, u64) {
-    let (mut heavy, mut points) = (0, 0);
-    for &n in &offer.candidate.region.nodes {
-        let node = graph.node(n);
-        let Some(w) = node.op.work(&graph.facts(&node.inputs), &graph.output_facts(n)) else {
-            continue;
-        };
-        heavy += usize::from(w.macs > 0);
-        points += w.points;
-    }
-    (heavy, points)
-}
-
-/// A region of several products or convolutions is not tried when its backend takes this many times
-/// as long for the nodes one by one as the best backends do: together they do not make up for that.
-const HOPELESS: f64 = 2.0;
-
-/// Why the offer is not worth trying, if the prices of its nodes alone say so.
-fn hopeless(
-    p: &Pricing<'_>,
-    offers: &[Offer],
-    by_key: &HashMap<&str, Vec<usize>>,
-    records: &[Option<Record>],
-    i: usize,
-) -> Option<String> {
-    let nodes = &offers[i].candidate.region.nodes;
-    if nodes.len() < 2 || region_work(p.graph, &offers[i]).0 < 2 {
-        return None;
-    }
-    let alone = |node: &NodeId, own: bool| {
-        offers
-            .iter()
-            .filter(|o| o.candidate.region.nodes == [*node])
-            .filter(|o| !own || o.backend() == offers[i].backend())
-            .filter_map(|o| match (&o.form, &records[*by_key.get(&*o.key.0)?.first()?]) {
-                (Form::Kernel(_), Some(Record::Measured { measurement, .. })) => {
-                    Some(measurement.median_ns)
-                }
-                _ => None,
-            })
-            .min_by(f64::total_cmp)
-    };
-    let sum = |own| {
-        let all = nodes.iter().filter(|&&n| !matches!(p.graph.node(n).op, Op::Reshape(_)));
-        all.map(|n| alone(n, own)).sum::<Option<f64>>()
-    };
-    let ratio = sum(true)? / sum(false)?;
-    (ratio > HOPELESS).then(|| {
-        format!("not tried: its nodes one by one take {ratio:.1} times as long as the best")
-    })
 }
 
 /// What the results of a region must be, and how far they may be from it.

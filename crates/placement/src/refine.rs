@@ -27,6 +27,7 @@ fn protocol(seed: u64, deadline: Option<Instant>) -> Protocol {
         max_samples: 21,
         precision: 0.0,
         dominated: f64::INFINITY,
+        far: f64::INFINITY,
         limit: Duration::from_millis(150),
         rewarm: true,
         seed,
