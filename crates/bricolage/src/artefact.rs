@@ -5,7 +5,7 @@
 
 use crate::{Error, Temporary, Weights, npz};
 use bricolage_backend::Registry;
-use bricolage_ir::{Error as Difference, Tolerance};
+use bricolage_ir::{Error as Difference, Graph, Tolerance};
 use bricolage_measure::Machine;
 use bricolage_runtime::{
     Plan, Pool, Program, Session, in_words, kind_of, map_file, open_file, read_file,
@@ -17,6 +17,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, BufWriter, Write},
+    panic::resume_unwind,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -86,8 +87,8 @@ pub struct Contents<'a, R: Serialize> {
     pub inputs: &'a [(String, Tensor)],
     /// The outputs that belong to them, by name.
     pub outputs: &'a [(String, Tensor)],
-    /// The rewritten graph, when ONNX can say it.
-    pub model: Option<Vec<u8>>,
+    /// The rewritten graph, which is kept when ONNX can say it.
+    pub model: Option<&'a Graph>,
     /// What was tried and why.
     pub report: &'a R,
 }
@@ -186,26 +187,37 @@ fn write_all<R: Serialize>(
 ) -> Result<(), Error> {
     let fault = |name: &str| Error::file("write", &final_folder.join(name));
     fs::create_dir_all(folder).map_err(Error::file("write", final_folder))?;
-    let mut manifest = contents.manifest;
-    let mut put = |name: &str,
-                   write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>|
-     -> Result<(), Error> {
+    let put = |name: &str,
+               write: &dyn Fn(&mut dyn Write) -> io::Result<()>|
+     -> Result<(String, String), Error> {
         let file = File::create(folder.join(name)).map_err(fault(name))?;
         let mut hashing = Hashing { to: BufWriter::new(file), hash: blake3::Hasher::new() };
         write(&mut hashing).and_then(|()| hashing.flush()).map_err(fault(name))?;
-        manifest.files.insert(name.to_owned(), hashing.hash.finalize().to_hex().to_string());
-        Ok(())
+        Ok((name.to_owned(), hashing.hash.finalize().to_hex().to_string()))
     };
     let plan =
         postcard::to_stdvec(contents.plan).map_err(|e| Error::Internal { what: e.to_string() })?;
-    put(PLAN, &mut |to| to.write_all(&plan))?;
-    put(WEIGHTS, &mut |to| contents.weights.write_to(to))?;
     let report = serde_json::to_string_pretty(contents.report)
         .map_err(|e| Error::Internal { what: e.to_string() })?;
-    put(REPORT, &mut |to| to.write_all(report.as_bytes()))?;
-    if let Some(model) = &contents.model {
-        put(MODEL, &mut |to| to.write_all(model))?;
-    }
+    let mut manifest = contents.manifest;
+    manifest.files.extend([
+        put(PLAN, &|to| to.write_all(&plan))?,
+        put(REPORT, &|to| to.write_all(report.as_bytes()))?,
+    ]);
+    // The two large files at the same time.
+    let (weights, model) = std::thread::scope(|scope| {
+        let model = contents.model.map(|graph| {
+            scope.spawn(|| {
+                let bytes = bricolage_onnx::export(graph).ok();
+                bytes.map(|bytes| put(MODEL, &|to| to.write_all(&bytes))).transpose()
+            })
+        });
+        let weights = put(WEIGHTS, &|to| contents.weights.write_to(to));
+        let model = model.map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        (weights, model.transpose())
+    });
+    manifest.files.extend([weights?]);
+    manifest.files.extend(model?.flatten());
     let test: Vec<(String, Tensor)> = contents
         .inputs
         .iter()

@@ -251,7 +251,7 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
             weights: &emitted.weights,
             inputs: &named(&emitted.plan.inputs, &tensors),
             outputs: &named(&emitted.plan.outputs, &best.outputs),
-            model: bricolage_onnx::export(graph).ok(),
+            model: Some(graph),
             report: &report,
         },
     )?;
