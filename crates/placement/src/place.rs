@@ -12,7 +12,10 @@ use bricolage_backend::{BackendKind, Declined, Region, Registry};
 use bricolage_ir::{EvalError, Graph, NodeId, Numerics, TypeError, ValueId};
 use bricolage_measure::{DatabaseError, Measurement};
 use bricolage_tensor::{Format, Type};
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    cell::Cell,
+    collections::{BTreeSet, HashMap},
+};
 
 /// Why a graph cannot be placed.
 #[derive(Debug, thiserror::Error)]
@@ -212,11 +215,13 @@ pub fn place(
         effort.measured += extra.measured;
         effort.skipped += extra.skipped;
     }
+    let covering =
+        Covering { p, offers: &offers, prices: &prices, conversions, news: Cell::new(false) };
     // A conversion that is measured for one cover may change another.
     let all = loop {
-        let mut news = false;
-        let all = covers(p, registry, &offers, &prices, conversions, &mut news)?;
-        if !news || p.is_over(p.cover_deadline) {
+        covering.news.set(false);
+        let all = covering.all(registry)?;
+        if !covering.news.get() || p.is_over(p.cover_deadline) {
             break all;
         }
     };
@@ -242,50 +247,6 @@ fn without_help(offers: &Offers, prices: &[Price]) -> Vec<NodeId> {
     offers.order.iter().copied().filter(|n| refused.get(n) == Some(&true)).collect()
 }
 
-/// The cheapest cover of all, and that of each backend that covers the graph. Sets `news` when a
-/// conversion was measured for one of them.
-fn covers(
-    p: &Pricing<'_>,
-    registry: &Registry,
-    offers: &Offers,
-    prices: &[Price],
-    conversions: &dyn ConversionPrices,
-    news: &mut bool,
-) -> Result<Vec<Placed>, PlaceError> {
-    let mut single = Vec::new();
-    let mut incumbents = Vec::new();
-    // The name of a backend to which every offer belongs.
-    let mut only = None;
-    for backend in registry.iter().filter(|b| b.kind() != BackendKind::Reference) {
-        let name = backend.name();
-        let alone = |offer: &Offer| match &offer.form {
-            Form::Kernel(b) => b.name() == name || b.kind() == BackendKind::Reference,
-            Form::View => true,
-        };
-        if offers.all.iter().all(alone) {
-            // Where all is the reference's, no backend gives the plan its name.
-            if offers.all.iter().any(|o| o.backend() == name) {
-                only = Some(name);
-            }
-            continue;
-        }
-        let title = format!("{name} alone");
-        match cover(p, offers, prices, conversions, &alone, &[], &title, news) {
-            Ok((placed, chosen)) => {
-                single.push(placed);
-                incumbents.push(chosen);
-            }
-            // A backend that does not cover the graph is no incumbent.
-            Err(PlaceError::Problem(ProblemError::Uncoverable { .. })) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let every = |_: &Offer| true;
-    let (mixed, _) = cover(p, offers, prices, conversions, &every, &incumbents, "mixed", news)?;
-    let same = only.map(|name| Placed { name: format!("{name} alone"), ..mixed.clone() });
-    Ok([mixed].into_iter().chain(same).chain(single).collect())
-}
-
 /// What an offer counts for in the sum, in nanoseconds. An offer that was not measured counts its
 /// backend's guess, doubled, so that it is chosen only where nothing is known.
 fn counted(offer: &Offer, price: &Price) -> Option<f64> {
@@ -297,104 +258,145 @@ fn counted(offer: &Offer, price: &Price) -> Option<f64> {
     }
 }
 
-/// The cheapest cover by offers that `allowed` admits, with every conversion in it measured, and the
-/// indices of its offers; no worse than `incumbents`, given by the indices of their offers.
-#[expect(clippy::too_many_arguments, reason = "one caller, and no two of them belong together")]
-fn cover(
-    p: &Pricing<'_>,
-    offers: &Offers,
-    prices: &[Price],
-    conversions: &dyn ConversionPrices,
-    allowed: &dyn Fn(&Offer) -> bool,
-    incumbents: &[Vec<usize>],
-    name: &str,
-    news: &mut bool,
-) -> Result<(Placed, Vec<usize>), PlaceError> {
-    let mut table = Table::new(p.graph, offers);
-    let mut picked = Vec::new();
-    for (i, (offer, price)) in offers.all.iter().zip(prices).enumerate() {
-        if let (true, Some(cost)) = (allowed(offer), counted(offer, price))
-            && table.push(offer, cost)
-        {
-            picked.push(i);
-        }
-    }
-    let mut measured: HashMap<(usize, FormatId, FormatId), Price> = HashMap::new();
-    let mut by_nodes: HashMap<&[NodeId], Vec<usize>> = HashMap::new();
-    for (i, offer) in offers.all.iter().enumerate() {
-        by_nodes.entry(&offer.candidate.region.nodes).or_default().push(i);
-    }
-    let number = |offer: &usize| picked.binary_search(offer).ok();
-    let known = incumbents.iter().filter_map(|all| all.iter().map(number).collect());
-    let known: Vec<Vec<usize>> = known.collect();
-    let is_over = || p.is_over(p.cover_deadline);
-    let limits = Limits { is_over: &is_over, ..Limits::default() };
-    loop {
-        table.price_conversions(conversions, &measured)?;
-        let solution = sweep(&table.problem, limits, &known)?;
-        let mut anew = false;
-        for c in &solution.cover.conversions {
-            let at = (c.tensor, c.from, c.to);
-            if let std::collections::hash_map::Entry::Vacant(entry) = measured.entry(at) {
-                let (dims, formats) = (&table.dims[c.tensor], &table.formats[c.tensor]);
-                let (from, to) = (&formats[usize::from(c.from)], &formats[usize::from(c.to)]);
-                let known = conversions.known(dims, from, to)?;
-                anew |= known.is_none();
-                entry.insert(match known {
-                    Some(price) => price,
-                    None => conversions.measure(dims, from, to)?,
-                });
-            }
-        }
-        if anew {
-            *news = true;
-            continue;
-        }
-        let regions = solution.cover.choices.iter().map(|&c| {
-            let index = picked[c];
-            let offer = offers.all[index].clone();
-            let rivals = &by_nodes[&*offer.candidate.region.nodes];
-            let runner_up = runner_up(offers, prices, rivals, index);
-            PlacedRegion { offer, price: prices[index].clone(), runner_up }
-        });
-        let regions = regions.collect();
-        let placed_conversions = solution.cover.conversions.iter().map(|c| {
-            let formats = &table.formats[c.tensor];
-            PlacedConversion {
-                value: table.values[c.tensor],
-                from: formats[usize::from(c.from)].clone(),
-                to: formats[usize::from(c.to)].clone(),
-                price: measured[&(c.tensor, c.from, c.to)].clone(),
-            }
-        });
-        let placed = Placed {
-            name: name.to_owned(),
-            regions,
-            conversions: placed_conversions.collect(),
-            predicted_ns: solution.cover.cost,
-            exact: solution.exact,
-            states: solution.states,
-        };
-        return Ok((placed, solution.cover.choices.iter().map(|&c| picked[c]).collect()));
-    }
+/// What covers are made of.
+struct Covering<'a> {
+    p: &'a Pricing<'a>,
+    offers: &'a Offers,
+    prices: &'a [Price],
+    conversions: &'a dyn ConversionPrices,
+    /// Whether a conversion was measured for one of the covers.
+    news: Cell<bool>,
 }
 
-/// The next best of `rivals`, which are offers for the nodes of the chosen one.
-fn runner_up(
-    offers: &Offers,
-    prices: &[Price],
-    rivals: &[usize],
-    chosen: usize,
-) -> Option<RunnerUp> {
-    let others = rivals.iter().filter_map(|&i| match &prices[i] {
-        Price::Measured(m) if i != chosen => Some((&offers.all[i], m.median_ns)),
-        _ => None,
-    });
-    others.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, median_ns)| RunnerUp {
-        backend: offer.backend().to_owned(),
-        candidate: offer.candidate.to_string(),
-        median_ns,
-    })
+impl Covering<'_> {
+    /// The cheapest cover of all, and that of each backend that covers the graph.
+    fn all(&self, registry: &Registry) -> Result<Vec<Placed>, PlaceError> {
+        let offers = self.offers;
+        let mut single = Vec::new();
+        let mut incumbents = Vec::new();
+        // The name of a backend to which every offer belongs.
+        let mut only = None;
+        for backend in registry.iter().filter(|b| b.kind() != BackendKind::Reference) {
+            let name = backend.name();
+            let alone = |offer: &Offer| match &offer.form {
+                Form::Kernel(b) => b.name() == name || b.kind() == BackendKind::Reference,
+                Form::View => true,
+            };
+            if offers.all.iter().all(alone) {
+                // Where all is the reference's, no backend gives the plan its name.
+                if offers.all.iter().any(|o| o.backend() == name) {
+                    only = Some(name);
+                }
+                continue;
+            }
+            let title = format!("{name} alone");
+            match self.cover(&alone, &[], &title) {
+                Ok((placed, chosen)) => {
+                    single.push(placed);
+                    incumbents.push(chosen);
+                }
+                // A backend that does not cover the graph is no incumbent.
+                Err(PlaceError::Problem(ProblemError::Uncoverable { .. })) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let every = |_: &Offer| true;
+        let (mixed, _) = self.cover(&every, &incumbents, "mixed")?;
+        let same = only.map(|name| Placed { name: format!("{name} alone"), ..mixed.clone() });
+        Ok([mixed].into_iter().chain(same).chain(single).collect())
+    }
+
+    /// The cheapest cover by offers that `allowed` admits, with every conversion in it measured, and the
+    /// indices of its offers; no worse than `incumbents`, given by the indices of their offers.
+    fn cover(
+        &self,
+        allowed: &dyn Fn(&Offer) -> bool,
+        incumbents: &[Vec<usize>],
+        name: &str,
+    ) -> Result<(Placed, Vec<usize>), PlaceError> {
+        let &Covering { p, offers, prices, conversions, .. } = self;
+        let mut table = Table::new(p.graph, offers);
+        let mut picked = Vec::new();
+        for (i, (offer, price)) in offers.all.iter().zip(prices).enumerate() {
+            if let (true, Some(cost)) = (allowed(offer), counted(offer, price))
+                && table.push(offer, cost)
+            {
+                picked.push(i);
+            }
+        }
+        let mut measured: HashMap<(usize, FormatId, FormatId), Price> = HashMap::new();
+        let mut by_nodes: HashMap<&[NodeId], Vec<usize>> = HashMap::new();
+        for (i, offer) in offers.all.iter().enumerate() {
+            by_nodes.entry(&offer.candidate.region.nodes).or_default().push(i);
+        }
+        let number = |offer: &usize| picked.binary_search(offer).ok();
+        let known = incumbents.iter().filter_map(|all| all.iter().map(number).collect());
+        let known: Vec<Vec<usize>> = known.collect();
+        let is_over = || p.is_over(p.cover_deadline);
+        let limits = Limits { is_over: &is_over, ..Limits::default() };
+        loop {
+            table.price_conversions(conversions, &measured)?;
+            let solution = sweep(&table.problem, limits, &known)?;
+            let mut anew = false;
+            for c in &solution.cover.conversions {
+                let at = (c.tensor, c.from, c.to);
+                if let std::collections::hash_map::Entry::Vacant(entry) = measured.entry(at) {
+                    let (dims, formats) = (&table.dims[c.tensor], &table.formats[c.tensor]);
+                    let (from, to) = (&formats[usize::from(c.from)], &formats[usize::from(c.to)]);
+                    let known = conversions.known(dims, from, to)?;
+                    anew |= known.is_none();
+                    entry.insert(match known {
+                        Some(price) => price,
+                        None => conversions.measure(dims, from, to)?,
+                    });
+                }
+            }
+            if anew {
+                self.news.set(true);
+                continue;
+            }
+            let regions = solution.cover.choices.iter().map(|&c| {
+                let index = picked[c];
+                let offer = offers.all[index].clone();
+                let rivals = &by_nodes[&*offer.candidate.region.nodes];
+                let runner_up = self.runner_up(rivals, index);
+                PlacedRegion { offer, price: prices[index].clone(), runner_up }
+            });
+            let regions = regions.collect();
+            let placed_conversions = solution.cover.conversions.iter().map(|c| {
+                let formats = &table.formats[c.tensor];
+                PlacedConversion {
+                    value: table.values[c.tensor],
+                    from: formats[usize::from(c.from)].clone(),
+                    to: formats[usize::from(c.to)].clone(),
+                    price: measured[&(c.tensor, c.from, c.to)].clone(),
+                }
+            });
+            let placed = Placed {
+                name: name.to_owned(),
+                regions,
+                conversions: placed_conversions.collect(),
+                predicted_ns: solution.cover.cost,
+                exact: solution.exact,
+                states: solution.states,
+            };
+            return Ok((placed, solution.cover.choices.iter().map(|&c| picked[c]).collect()));
+        }
+    }
+
+    /// The next best of `rivals`, which are offers for the nodes of the chosen one.
+    fn runner_up(&self, rivals: &[usize], chosen: usize) -> Option<RunnerUp> {
+        let (offers, prices) = (self.offers, self.prices);
+        let others = rivals.iter().filter_map(|&i| match &prices[i] {
+            Price::Measured(m) if i != chosen => Some((&offers.all[i], m.median_ns)),
+            _ => None,
+        });
+        others.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(offer, median_ns)| RunnerUp {
+            backend: offer.backend().to_owned(),
+            candidate: offer.candidate.to_string(),
+            median_ns,
+        })
+    }
 }
 
 /// The cover problem of a graph, with what its numbers stand for.

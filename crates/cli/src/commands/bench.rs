@@ -25,8 +25,11 @@ use std::{
 
 /// Samples of each target, unless the user says otherwise.
 const MOST: u32 = 500;
-/// Sampling ends when the intervals of all ratios are this narrow, as a share of the ratio.
+/// A ratio is known when its interval is this narrow, as a share of it; sampling ends when all are.
 const NARROW: f64 = 0.02;
+/// Of a target that is this many times as fast or as slow as the first, less is enough.
+const FAR: f64 = 1.25;
+const FAR_NARROW: f64 = 0.1;
 /// After [`LIMIT`] it goes on as long again while an interval is wider than this.
 const WIDE: f64 = 0.04;
 /// A sample repeats the run until it lasts this many seconds: long enough that the other targets'
@@ -274,14 +277,16 @@ fn verify(
     Ok(())
 }
 
-/// Samples all lanes round by round in changing order, every other process stopped meanwhile.
+/// Samples lanes round by round in changing order, every other process stopped meanwhile, each until its
+/// ratio is known.
 fn sample(lanes: &mut [Lane], seed: u64, iterations: Option<u32>) -> Result<(), Error> {
     let mut rng = Rng::new(seed);
     let most = iterations.unwrap_or(MOST).max(1);
     let start = Instant::now();
     let mut repeats = vec![1u32; lanes.len()];
+    let mut known = vec![false; lanes.len()];
     for round in 0..most + 3 {
-        let mut order: Vec<usize> = (0..lanes.len()).collect();
+        let mut order: Vec<usize> = (0..lanes.len()).filter(|&i| !known[i]).collect();
         rng.shuffle(&mut order);
         for i in order {
             let lane = &mut lanes[i];
@@ -295,22 +300,33 @@ fn sample(lanes: &mut [Lane], seed: u64, iterations: Option<u32>) -> Result<(), 
                 lane.samples.push(time.as_secs_f64() * 1e9 / f64::from(repeats[i]));
             }
         }
-        let all_within = |width: f64| {
-            let within = |lane: &Lane| {
-                ratio(&lanes[0], lane).is_some_and(|r| r.ci95.1 - r.ci95.0 <= width * r.median)
-            };
-            lanes[1..].iter().all(within)
-        };
         let least = if lanes.len() > 1 { 15 } else { 30 };
-        let enough = lanes[0].samples.len() >= least && all_within(NARROW);
-        let late = start.elapsed() > LIMIT && (all_within(WIDE) || start.elapsed() > 2 * LIMIT);
-        if iterations.is_none() && (enough || late) {
+        if iterations.is_some() || lanes[0].samples.len() < least {
+            continue;
+        }
+        for (known, lane) in known.iter_mut().zip(&*lanes).skip(1) {
+            *known |= ratio(&lanes[0], lane).is_some_and(|r| is_known(&r, NARROW));
+        }
+        let wide = |lane: &Lane| ratio(&lanes[0], lane).is_none_or(|r| !is_known(&r, WIDE));
+        let spent = start.elapsed();
+        if known[1..].iter().all(|&k| k)
+            || spent > 2 * LIMIT
+            || (spent > LIMIT && !lanes[1..].iter().any(wide))
+        {
             break;
         }
     }
     Ok(())
 }
 
+/// Whether a ratio is known well enough: its interval is this narrow, or it is far from one.
+fn is_known(ratio: &Ratio, narrow: f64) -> bool {
+    let width = (ratio.ci95.1 - ratio.ci95.0) / ratio.median;
+    let far = ratio.ci95.0 > FAR || ratio.ci95.1 < 1.0 / FAR;
+    width <= if far { narrow.max(FAR_NARROW) } else { narrow }
+}
+
+/// The time of one target over that of the first, of the rounds in which both were sampled.
 fn ratio(first: &Lane, lane: &Lane) -> Option<Ratio> {
     let ratios: Vec<f64> = lane.samples.iter().zip(&first.samples).map(|(a, b)| a / b).collect();
     Ratio::of(&ratios)
