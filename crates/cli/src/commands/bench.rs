@@ -29,14 +29,16 @@ const MOST: u32 = 500;
 const NARROW: f64 = 0.02;
 /// Of a target that is this many times as fast or as slow as the first, less is enough.
 const FAR: f64 = 1.25;
-const FAR_NARROW: f64 = 0.1;
-/// After [`LIMIT`] it goes on as long again while an interval is wider than this.
+const FAR_NARROW: f64 = 0.2;
+/// After [`LIMIT`] it goes on, up to [`LONGEST`], while an interval is wider than this.
 const WIDE: f64 = 0.04;
 /// A sample repeats the run until it lasts this many seconds: long enough that the other targets'
 /// traces in the caches do not count.
 const SAMPLE: f64 = 0.04;
 /// Time for all samples, unless the user says otherwise.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Time for all samples where the machine is noisy.
+const LONGEST: Duration = Duration::from_secs(300);
 
 #[derive(Serialize)]
 struct Row {
@@ -310,7 +312,7 @@ fn sample(lanes: &mut [Lane], seed: u64, iterations: Option<u32>) -> Result<(), 
         let wide = |lane: &Lane| ratio(&lanes[0], lane).is_none_or(|r| !is_known(&r, WIDE));
         let spent = start.elapsed();
         if known[1..].iter().all(|&k| k)
-            || spent > 2 * LIMIT
+            || spent > LONGEST
             || (spent > LIMIT && !lanes[1..].iter().any(wide))
         {
             break;
