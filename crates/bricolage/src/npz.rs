@@ -3,7 +3,8 @@
 //! The format is described in NumPy's manual, `numpy.lib.format`. Both storage orders are read;
 //! row-major is written. `bf16` has no NumPy type and is written as the package `ml_dtypes` does: as the
 //! type `|V2`, opaque elements of two bytes. `numpy.load(..)[name].view(ml_dtypes.bfloat16)` reads
-//! them; what `numpy.savez` writes of such an array is read here.
+//! them; what `numpy.savez` writes of such an array is read here. Other element types that NumPy lacks,
+//! `f8..`, `f4e2m1` and integers of less than a byte, cannot be told apart once written, and are refused.
 
 use crate::temporary;
 use bricolage_runtime::open_file;
@@ -88,6 +89,13 @@ fn read_from(source: impl Read + Seek, path: &Path) -> Result<Vec<(String, Tenso
 
 /// Writes tensors as an uncompressed `.npz` archive, replacing the file only when all is written.
 pub fn write(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), NpzError> {
+    if let Some((name, t)) = tensors.iter().find(|(_, t)| descr_of(t.dtype()).is_none()) {
+        return Err(NpzError::Array {
+            path: path.to_owned(),
+            name: name.clone(),
+            why: format!("has element type {}, which npz cannot hold", t.dtype()),
+        });
+    }
     temporary::write_file(path, |file| write_to(file, tensors)).map_err(|error| NpzError::Io {
         action: "write",
         path: path.to_owned(),
@@ -161,8 +169,9 @@ impl<W: Write + Seek> Seek for Calm<W> {
     }
 }
 
-fn npy_header(tensor: &Tensor) -> Vec<u8> {
-    let descr = match tensor.dtype() {
+/// NumPy's name of an element type.
+fn descr_of(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
         DType::F32 => "<f4",
         DType::F64 => "<f8",
         DType::F16 => "<f2",
@@ -175,8 +184,13 @@ fn npy_header(tensor: &Tensor) -> Vec<u8> {
         DType::BF16 => "|V2",
         DType::U32 => "<u4",
         DType::U64 => "<u8",
-        _ => "|b1",
-    };
+        DType::Bool => "|b1",
+        _ => return None,
+    })
+}
+
+fn npy_header(tensor: &Tensor) -> Vec<u8> {
+    let descr = descr_of(tensor.dtype()).expect("`write` refuses other types");
     let dims: Vec<String> = tensor.dims().iter().map(|d| format!("{d},")).collect();
     let mut header =
         format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", dims.join(" "));
@@ -282,7 +296,16 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("bricolage-npz-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("x.npz");
-        let tensors: Vec<(String, Tensor)> = DType::ALL
+        let (held, other): (Vec<DType>, Vec<DType>) =
+            DType::ALL.iter().copied().partition(|&d| descr_of(d).is_some());
+        for dtype in other {
+            let t = ("x".to_owned(), Tensor::generate(dtype, &[3], |_| 1.0));
+            let error = write(&path, &[t]).unwrap_err().to_string();
+            assert!(error.contains(&format!("element type {dtype}, which npz cannot hold")));
+            assert!(!path.exists());
+        }
+        assert_eq!(held.len(), 13);
+        let tensors: Vec<(String, Tensor)> = held
             .iter()
             .map(|&d| (format!("a/{d}"), Tensor::generate(d, &[2, 3], |i| (i % 2) as f64)))
             .chain([

@@ -335,7 +335,7 @@ impl Builder {
         let mut all = vec![self.affine(y, scale, bias)?];
         if op.statistics {
             let to = if ty.dtype == DType::F64 { DType::F64 } else { DType::F32 };
-            let cast = Cast { to, saturate: true };
+            let cast = Cast::to(to);
             if !op.rms {
                 all.push(self.add(cast, &[mean])?);
             }
@@ -417,7 +417,7 @@ impl Builder {
                 }
                 _ => {
                     let to = self.ty(q).dtype;
-                    self.add(Cast { to, saturate: true }, &[mask])?
+                    self.add(Cast::to(to), &[mask])?
                 }
             });
         }

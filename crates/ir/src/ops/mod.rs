@@ -13,6 +13,7 @@ mod norm;
 mod opaque;
 mod pointwise;
 mod pool;
+mod quantize;
 mod reduce;
 mod reshape;
 mod resize;
@@ -36,6 +37,7 @@ pub use norm::{BatchNorm, GroupNorm, LayerNorm, Lrn};
 pub use opaque::Opaque;
 pub use pointwise::{Cast, Clip, Select};
 pub use pool::{Pool, PoolKind};
+pub use quantize::{Dequantize, Quantize};
 pub use reduce::{ArgReduce, Reduce, ReduceKind};
 pub use reshape::Reshape;
 pub use resize::{Coordinates, Interpolation, Resize, Rounding};
@@ -288,6 +290,10 @@ ops! {
     CumSum,
     /// The best elements along a dim.
     TopK,
+    /// Few bits and a scale for every number.
+    Quantize,
+    /// Numbers from few bits and a scale.
+    Dequantize,
     /// Known to a foreign runtime alone.
     Opaque,
 }

@@ -131,8 +131,8 @@ pub(crate) fn all() -> Vec<Sample> {
     add(Clip { min: low, max: high }.into(), vec![f(&[3, 4])]);
     add(Clip { min: None, max: high }.into(), vec![small(&[6])]);
     add(Select.into(), vec![truth(&[4, 1]), f(&[4, 3]), f(&[3])]);
-    add(Cast { to: DType::I32, saturate: true }.into(), vec![f(&[4, 3])]);
-    add(Cast { to: DType::F16, saturate: true }.into(), vec![small(&[4, 3])]);
+    add(Cast::to(DType::I32).into(), vec![f(&[4, 3])]);
+    add(Cast::to(DType::F16).into(), vec![small(&[4, 3])]);
     for &kind in ReduceKind::ALL {
         let x = if kind == ReduceKind::LogSum { positive(&[3, 4, 5]) } else { f(&[3, 4, 5]) };
         add(Reduce { kind, axes: vec![0, 2], keep_dims: false }.into(), vec![x.clone()]);

@@ -7,10 +7,10 @@ use super::writer::{
 };
 use crate::tensor::number_of;
 use bricolage_ir::ops::{
-    ArgReduce, BatchNorm, Binary, Cast, Clip, Conv, ConvTranspose, Einsum, GroupNorm, LayerNorm,
-    Lrn, MatMul, Pool, PoolKind, Reduce, ReduceKind, Softmax, Unary,
+    ArgReduce, BatchNorm, Binary, Cast, Clip, Conv, ConvTranspose, Dequantize, Einsum, GroupNorm, LayerNorm,
+    Lrn, MatMul, Pool, PoolKind, Quantize, Reduce, ReduceKind, Softmax, Unary,
 };
-use bricolage_tensor::{DType, Dim, Tensor};
+use bricolage_tensor::{DType, Dim, Powers, Tensor};
 
 pub(crate) fn unary(at: &mut At<'_, '_>, f: &Unary) -> Written {
     let (op, parameters): (&str, &[(&str, _)]) = match *f {
@@ -153,7 +153,53 @@ fn number(dtype: DType) -> Result<i64, Fault> {
 
 pub(crate) fn cast(at: &mut At<'_, '_>, op: &Cast) -> Written {
     let to = number(op.to)?;
-    at.same("Cast", &[("to", Int(to))])
+    let mut attributes = vec![("to", Int(to))];
+    if op.to.is_narrow_float() && !op.saturate {
+        attributes.push(("saturate", Int(0)));
+    }
+    if op.to == DType::F8E8M0 {
+        attributes.push((
+            "round_mode",
+            Text(match op.powers {
+                Powers::Up => "up",
+                Powers::Down => "down",
+                Powers::Nearest => "nearest",
+            }),
+        ));
+    }
+    at.same("Cast", &attributes)
+}
+
+fn granularity(axis: usize, block: i64) -> Vec<(&'static str, super::writer::Attr<'static>)> {
+    let mut attributes = vec![("axis", Int(axis as i64))];
+    if block > 0 {
+        attributes.push(("block_size", Int(block)));
+    }
+    attributes
+}
+
+pub(crate) fn quantize(at: &mut At<'_, '_>, op: &Quantize) -> Written {
+    let mut attributes = granularity(op.axis, op.block);
+    if !at.has(2) {
+        attributes.push(("output_dtype", Int(number(op.to)?)));
+    }
+    if op.to.is_narrow_float() && !op.saturate {
+        attributes.push(("saturate", Int(0)));
+    }
+    if op.precision != at.dtype(1) {
+        at.writer.needs("", 23);
+        attributes.push(("precision", Int(number(op.precision)?)));
+    }
+    at.same("QuantizeLinear", &attributes)
+}
+
+pub(crate) fn dequantize(at: &mut At<'_, '_>, op: &Dequantize) -> Written {
+    let mut attributes = granularity(op.axis, op.block);
+    if op.to != at.dtype(1) {
+        at.writer.needs("", 23);
+        attributes.push(("output_dtype", Int(number(op.to)?)));
+    }
+    at.same("DequantizeLinear", &attributes)
 }
 
 pub(crate) fn reduce(at: &mut At<'_, '_>, op: &Reduce) -> Written {
@@ -239,16 +285,43 @@ fn flat(pads: &[(i64, i64)]) -> Vec<i64> {
     pads.iter().map(|p| p.0).chain(pads.iter().map(|p| p.1)).collect()
 }
 
+/// A convolution of integers that come from at most eight bits: ONNX convolves floats, and sums of such
+/// products are exact as `f64`.
+fn integer_conv(at: &mut At<'_, '_>, op: &Conv) -> Written {
+    let dtype = at.dtype(0);
+    if let Some(operand) = (0..3).find(|&i| at.has(i) && !at.is_below(i, if i < 2 { 9 } else { 32 })) {
+        let why = format!("ONNX has no convolution of {dtype}, and operand {operand} may be large");
+        return Err(Fault::None(why));
+    }
+    let mut operands = Vec::new();
+    for i in 0..3 {
+        let name = at.input(i);
+        operands.push(match at.has(i) {
+            true => at.emit("Cast", &[&name], &[("to", Int(number(DType::F64)?))]),
+            false => name,
+        });
+    }
+    let operands: Vec<&str> = operands.iter().map(String::as_str).collect();
+    let pads = flat(&op.pads);
+    let sums = at.emit("Conv", &operands, &conv_attributes(op, &pads));
+    at.finish("Cast", &[&sums], &[("to", Int(number(dtype)?))])
+}
+
+fn conv_attributes<'a>(op: &'a Conv, pads: &'a [i64]) -> [(&'static str, super::writer::Attr<'a>); 4] {
+    [
+        ("strides", Ints(&op.strides)),
+        ("dilations", Ints(&op.dilations)),
+        ("pads", Ints(pads)),
+        ("group", Int(op.groups)),
+    ]
+}
+
 pub(crate) fn conv(at: &mut At<'_, '_>, op: &Conv) -> Written {
-    at.same(
-        "Conv",
-        &[
-            ("strides", Ints(&op.strides)),
-            ("dilations", Ints(&op.dilations)),
-            ("pads", Ints(&flat(&op.pads))),
-            ("group", Int(op.groups)),
-        ],
-    )
+    if !at.dtype(0).is_float() {
+        return integer_conv(at, op);
+    }
+    let pads = flat(&op.pads);
+    at.same("Conv", &conv_attributes(op, &pads))
 }
 
 pub(crate) fn conv_transpose(at: &mut At<'_, '_>, op: &ConvTranspose) -> Written {

@@ -58,5 +58,7 @@ pub(crate) static EXPORTS: OpTable<Export> = OpTable::complete(rows! {
     Trilu => arrange::trilu,
     CumSum => arrange::cum_sum,
     TopK => arrange::top_k,
+    Quantize => compute::quantize,
+    Dequantize => compute::dequantize,
     Opaque => arrange::opaque,
 });

@@ -6,7 +6,7 @@ use crate::{
     proto::{AttributeProto, NodeProto, TensorProto, attribute_proto::AttributeType},
     tensor::to_proto,
 };
-use bricolage_ir::{Graph, Node, NodeId, Op, Role, ValueId, decompose};
+use bricolage_ir::{Fact, Graph, Node, NodeId, Op, Role, ValueId, decompose, ops::Binary};
 use bricolage_tensor::{DType, Dim, Factor, Tensor, Type};
 use prost::bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -116,9 +116,21 @@ impl<'g> Writer<'g> {
         let op = node.op.kind().name();
         let fault = |why: String| ExportError::Node { node: name.clone(), op, why };
         let facts = graph.facts(&node.inputs);
-        let types = facts.iter().flatten().filter_map(|f| f.ty.as_tensor());
-        if types.into_iter().any(|t| t.dtype == DType::BF16) {
+        let types = |facts: &[&Fact]| -> Vec<DType> {
+            facts.iter().filter_map(|f| f.ty.as_tensor()).map(|t| t.dtype).collect()
+        };
+        let read = types(&facts.iter().flatten().copied().collect::<Vec<_>>());
+        if read.contains(&DType::BF16) {
             self.needs("", 22);
+        }
+        let results: Vec<&Fact> = node.outputs.iter().map(|&v| graph.fact(v)).collect();
+        for dtype in read.into_iter().chain(types(&results)) {
+            match dtype {
+                DType::F4E2M1 => self.needs("", 23),
+                DType::F8E8M0 => self.needs("", 24),
+                DType::I2 | DType::U2 => self.needs("", 25),
+                _ => {}
+            }
         }
         let mut at = At { writer: self, graph, node, inputs, outputs, name: &name };
         match table::EXPORTS.get(node.op.kind()) {
@@ -277,6 +289,37 @@ impl At<'_, '_> {
         let value = self.node.inputs.get(i).copied().flatten();
         let ty = value.and_then(|v| self.graph.fact(v).ty.as_tensor());
         ty.map_or(DType::F32, |t| t.dtype)
+    }
+
+    /// Whether the elements of operand `i`, integers, are surely below `2^bits` in size: its type holds no
+    /// larger, it is constant, or it is a conversion or a difference of such.
+    pub(crate) fn is_below(&self, i: usize, bits: u32) -> bool {
+        let value = self.node.inputs.get(i).copied().flatten();
+        value.is_some_and(|v| self.is_below_from(v, bits, 8))
+    }
+
+    fn is_below_from(&self, v: ValueId, bits: u32, steps: usize) -> bool {
+        let dtype = self.graph.fact(v).ty.as_tensor().map(|t| t.dtype);
+        if dtype.is_none_or(|d| !d.is_int()) || steps == 0 || bits == 0 {
+            return false;
+        }
+        if dtype.is_some_and(|d| d.bits() <= u64::from(bits)) {
+            return true;
+        }
+        if let Some(t) = self.graph.constant_of(v) {
+            return t.to_i64().iter().all(|v| v.unsigned_abs() < 1 << bits);
+        }
+        let Some(producer) = self.graph.producer(v) else { return false };
+        let node = self.graph.node(producer);
+        let all = |bits| {
+            node.inputs.iter().flatten().all(|&v| self.is_below_from(v, bits, steps - 1))
+        };
+        match &node.op {
+            Op::Cast(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) => all(bits),
+            // The larger of two sizes has one bit more in a difference.
+            Op::Binary(Binary::Sub) => all(bits - 1),
+            _ => false,
+        }
     }
 
     /// Whether the first result has the dims of the first operand.

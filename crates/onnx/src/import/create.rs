@@ -140,7 +140,7 @@ pub(crate) fn eye_like(at: &mut At<'_, '_>) -> Imported {
     let (down, across) = (line(k, rows)?, line(0, columns)?);
     let down = at.reshape(down, vec![rows.clone(), Dim::from(1)])?;
     let equal = at.add(Binary::Equal, &[down, across])?;
-    at.one(bricolage_ir::ops::Cast { to: dtype, saturate: true }, &[equal])
+    at.one(bricolage_ir::ops::Cast::to(dtype), &[equal])
 }
 
 /// Coordinates of the elements of a constant that differ from 0.

@@ -9,7 +9,7 @@ use bricolage_ir::{
     Real, ValueId,
     ops::{Binary, Cast, Clip, Expand, Select, Unary},
 };
-use bricolage_tensor::{DType, Shape, Tensor};
+use bricolage_tensor::{DType, Powers, Shape, Tensor};
 
 pub(crate) fn unary(at: &mut At<'_, '_>, f: Unary) -> Imported {
     let all = at.all(1, 1)?;
@@ -110,8 +110,18 @@ pub(crate) fn mean(at: &mut At<'_, '_>) -> Imported {
 }
 
 fn cast_to(at: &mut At<'_, '_>, x: ValueId, to: DType) -> Imported {
-    at.ignore(&["saturate", "round_mode"]);
-    at.one(Cast { to, saturate: true }, &[x])
+    // Only float types of eight bits are told what to do with what they cannot hold.
+    let saturate = at.flag("saturate", true)? || !to.is_narrow_float();
+    let powers = match at.text("round_mode", "up")?.as_str() {
+        "up" => Powers::Up,
+        "down" => Powers::Down,
+        "nearest" => Powers::Nearest,
+        other => {
+            let what = "needs `round_mode` to be up, down or nearest";
+            return malformed(format!("{what}, found `{other}`"));
+        }
+    };
+    at.one(Cast { to, saturate, powers }, &[x])
 }
 
 pub(crate) fn cast(at: &mut At<'_, '_>) -> Imported {

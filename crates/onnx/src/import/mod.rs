@@ -11,6 +11,7 @@ mod microsoft;
 mod norm;
 mod order;
 mod pool;
+mod quantised;
 mod reduce;
 mod resize;
 mod rotary;
@@ -557,6 +558,8 @@ fn is_cheap(op: &Op) -> bool {
             | Op::Clip(_)
             | Op::Select(_)
             | Op::Cast(_)
+            | Op::Quantize(_)
+            | Op::Dequantize(_)
             | Op::Reduce(_)
             | Op::ArgReduce(_)
             | Op::Reshape(_)

@@ -144,7 +144,7 @@ impl Cases {
         let condition = In::Random(DType::Bool, vec![2, 1], 0.0, 2.0);
         self.add("where", Select, &[condition, f(&[2, 3]), f(&[3])]);
         for to in [DType::I32, DType::F16, DType::Bool, DType::F64, DType::U8] {
-            self.add(to.name(), Cast { to, saturate: true }, &[within(&[7], 0.0, 9.0)]);
+            self.add(to.name(), Cast::to(to), &[within(&[7], 0.0, 9.0)]);
         }
     }
 

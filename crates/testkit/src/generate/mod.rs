@@ -279,7 +279,7 @@ impl Growing {
         if kind == 3 && dtype == DType::F32 {
             let tensor = self.draw(DType::F16, dims, spread);
             let stored = self.constant(tensor);
-            return self.on(bricolage_ir::ops::Cast { to: dtype, saturate: true }, &[stored]);
+            return self.on(bricolage_ir::ops::Cast::to(dtype), &[stored]);
         }
         let tensor = self.draw(dtype, dims, spread);
         Some(self.constant(tensor))
