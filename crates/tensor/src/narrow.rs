@@ -280,7 +280,7 @@ mod tests {
     fn what_is_too_large_saturates_or_not() {
         let loose = Narrowing { saturate: false, powers: Powers::Up };
         for (dtype, most, tie, beyond) in [
-            (DType::F8E4M3FN, 448.0, 464.0, f64::NAN),
+            (DType::F8E4M3FN, 448.0, 464.0f64, f64::NAN),
             (DType::F8E4M3FNUZ, 240.0, 248.0, f64::NAN),
             (DType::F8E5M2, 57344.0, 61440.0, f64::INFINITY),
             (DType::F8E5M2FNUZ, 57344.0, 61440.0, f64::NAN),

@@ -2,12 +2,17 @@
 
 mod arrange;
 mod binary;
+mod bit_cast;
 mod concat;
 mod conv;
 mod create;
+mod cum_prod;
+mod det;
+mod dft;
 mod einsum;
 mod elements;
 mod gather;
+mod linear_attention;
 mod matmul;
 mod norm;
 mod opaque;
@@ -27,11 +32,16 @@ mod window;
 
 pub use arrange::{DepthOrder, DepthToSpace, Expand, SpaceToDepth, Tile, Transpose};
 pub use binary::Binary;
+pub use bit_cast::BitCast;
 pub use concat::{Concat, Split};
 pub use conv::{Conv, ConvTranspose};
 pub use create::{CumSum, Iota, OneHot, ShapeOf, TopK, Trilu};
+pub use cum_prod::CumProd;
+pub use det::Det;
+pub use dft::Dft;
 pub use einsum::Einsum;
 pub use gather::{Gather, GatherElements, GatherNd};
+pub use linear_attention::{LinearAttention, Update};
 pub use matmul::MatMul;
 pub use norm::{BatchNorm, GroupNorm, LayerNorm, Lrn};
 pub use opaque::Opaque;
@@ -290,6 +300,16 @@ ops! {
     CumSum,
     /// The best elements along a dim.
     TopK,
+    /// Running products.
+    CumProd,
+    /// The same bits under another element type.
+    BitCast,
+    /// Determinants.
+    Det,
+    /// Discrete Fourier transform.
+    Dft,
+    /// Attention by a recurrent state.
+    LinearAttention,
     /// Few bits and a scale for every number.
     Quantize,
     /// Numbers from few bits and a scale.

@@ -7,8 +7,8 @@ use super::writer::{
 };
 use crate::tensor::number_of;
 use bricolage_ir::ops::{
-    ArgReduce, BatchNorm, Binary, Cast, Clip, Conv, ConvTranspose, Dequantize, Einsum, GroupNorm, LayerNorm,
-    Lrn, MatMul, Pool, PoolKind, Quantize, Reduce, ReduceKind, Softmax, Unary,
+    ArgReduce, BatchNorm, Binary, BitCast, Cast, Clip, Conv, ConvTranspose, Dequantize, Dft, Einsum, GroupNorm, LayerNorm,
+    LinearAttention, Lrn, MatMul, Pool, PoolKind, Quantize, Reduce, ReduceKind, Softmax, Unary, Update,
 };
 use bricolage_tensor::{DType, Dim, Powers, Tensor};
 
@@ -168,6 +168,53 @@ pub(crate) fn cast(at: &mut At<'_, '_>, op: &Cast) -> Written {
         ));
     }
     at.same("Cast", &attributes)
+}
+
+pub(crate) fn bit_cast(at: &mut At<'_, '_>, op: &BitCast) -> Written {
+    at.writer.needs("", 26);
+    let to = number(op.to)?;
+    at.same("BitCast", &[("to", Int(to))])
+}
+
+pub(crate) fn dft(at: &mut At<'_, '_>, op: &Dft) -> Written {
+    let (x, length) = (at.input(0), at.size(&op.length)?);
+    let axis = at.constant(&Tensor::of(&[], &[op.axis as i64]));
+    let flags = [("inverse", Int(op.inverse.into())), ("onesided", Int(op.one_sided.into()))];
+    at.finish("DFT", &[&x, &length, &axis], &flags)
+}
+
+pub(crate) fn linear_attention(at: &mut At<'_, '_>, op: &LinearAttention) -> Written {
+    let dtype = at.dtype(0);
+    if dtype == DType::F64 {
+        return Err(Fault::None(format!("ONNX has no LinearAttention of {dtype}")));
+    }
+    at.writer.needs("", 27);
+    let mut operands: Vec<String> = (0..6).map(|i| at.input(i)).collect();
+    let rule = match (op.update, at.has(4)) {
+        (Update::Add, false) => "linear",
+        (Update::Add, true) => "gated",
+        (Update::Correct, false) => "delta",
+        (Update::Correct, true) => "gated_delta",
+    };
+    if op.update == Update::Correct && !at.has(5) {
+        // The rate that an absent one stands for.
+        let rows: Option<Vec<i64>> = at.dims(0)[..2].iter().map(Dim::as_const).collect();
+        let Some(rows) = rows else {
+            return Err(Fault::None("ONNX needs a rate, and the sizes are symbolic".to_owned()));
+        };
+        operands[5] = at.constant(&Tensor::generate(dtype, &[rows[0], rows[1], 1], |_| 1.0));
+    }
+    let operands: Vec<&str> = operands.iter().map(String::as_str).collect();
+    at.finish(
+        "LinearAttention",
+        &operands,
+        &[
+            ("q_num_heads", Int(op.heads)),
+            ("kv_num_heads", Int(op.kv_heads)),
+            ("update_rule", Text(rule)),
+            ("scale", Float(op.scale.get())),
+        ],
+    )
 }
 
 fn granularity(axis: usize, block: i64) -> Vec<(&'static str, super::writer::Attr<'static>)> {

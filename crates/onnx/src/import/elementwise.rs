@@ -7,7 +7,7 @@ use super::{
 use crate::tensor::dtype_of;
 use bricolage_ir::{
     Real, ValueId,
-    ops::{Binary, Cast, Clip, Expand, Select, Unary},
+    ops::{Binary, BitCast, Cast, Clip, Expand, Select, Unary},
 };
 use bricolage_tensor::{DType, Powers, Shape, Tensor};
 
@@ -54,13 +54,25 @@ pub(crate) fn gelu(at: &mut At<'_, '_>) -> Imported {
 pub(crate) fn swish(at: &mut At<'_, '_>, default: f32) -> Imported {
     let alpha = at.float("alpha", default)?;
     let x = at.all(1, 1)?[0];
+    Ok(vec![swished(at, x, alpha)?])
+}
+
+pub(crate) fn swished(at: &mut At<'_, '_>, x: ValueId, alpha: f32) -> Step {
     if alpha == 1.0 {
-        return at.one(Unary::Silu, &[x]);
+        return at.add(Unary::Silu, &[x]);
     }
     let alpha = at.scalar(at.ty(x)?.dtype, alpha.into());
     let scaled = at.add(Binary::Mul, &[x, alpha])?;
     let gate = at.add(Unary::Sigmoid, &[scaled])?;
-    at.one(Binary::Mul, &[x, gate])
+    at.add(Binary::Mul, &[x, gate])
+}
+
+pub(crate) fn bit_cast(at: &mut At<'_, '_>) -> Imported {
+    let x = at.all(1, 1)?[0];
+    match dtype_of(i32::try_from(at.int_or("to", 0)?).unwrap_or(0)) {
+        Ok(to) => at.one(BitCast { to }, &[x]),
+        Err(fault) => unsupported(format!("cannot cast: {fault}")),
+    }
 }
 
 /// `x - bias` above `lambd`, `x + bias` below `-lambd`, else 0.
@@ -110,8 +122,12 @@ pub(crate) fn mean(at: &mut At<'_, '_>) -> Imported {
 }
 
 fn cast_to(at: &mut At<'_, '_>, x: ValueId, to: DType) -> Imported {
-    // Only float types of eight bits are told what to do with what they cannot hold.
-    let saturate = at.flag("saturate", true)? || !to.is_narrow_float();
+    // Only float types of at most eight bits are told what to do with what they cannot hold. For integers
+    // ONNX leaves it open, and its tests wrap those of less than a byte.
+    let saturate = match (at.flag("saturate", true)?, to.is_narrow_float()) {
+        (saturate, true) => saturate,
+        _ => to.bits() >= 8,
+    };
     let powers = match at.text("round_mode", "up")?.as_str() {
         "up" => Powers::Up,
         "down" => Powers::Down,

@@ -2,11 +2,14 @@
 
 mod arrange;
 mod at;
+mod cache;
 mod contract;
 mod create;
 mod elementwise;
 mod gather;
 mod interface;
+mod linear;
+mod losses;
 mod microsoft;
 mod norm;
 mod order;
@@ -16,12 +19,14 @@ mod reduce;
 mod resize;
 mod rotary;
 mod shape;
+mod signal;
 mod sizes;
 mod slice;
 mod softmax;
 mod table;
 #[cfg(test)]
 mod tests;
+mod training;
 mod types;
 
 use crate::{
@@ -558,6 +563,8 @@ fn is_cheap(op: &Op) -> bool {
             | Op::Clip(_)
             | Op::Select(_)
             | Op::Cast(_)
+            | Op::BitCast(_)
+            | Op::CumProd(_)
             | Op::Quantize(_)
             | Op::Dequantize(_)
             | Op::Reduce(_)

@@ -3,9 +3,9 @@
 use super::{
     arrange,
     at::{At, Imported},
-    contract, create,
+    cache, contract, create,
     elementwise::{self as el, binary, unary},
-    gather, microsoft, norm, pool, quantised, reduce, resize, rotary, shape, slice, softmax,
+    gather, linear, losses, microsoft, norm, pool, quantised, reduce, resize, rotary, shape, signal, slice, softmax, training,
 };
 use bricolage_ir::{
     Real,
@@ -43,7 +43,12 @@ pub(crate) fn why_not(domain: &str, op: &str) -> Option<&'static str> {
     none.filter(|_| domain.is_empty()).map(|(why, _)| *why)
 }
 
-static DOMAINS: &[(&str, &[Row])] = &[("", ONNX), ("com.microsoft", MICROSOFT)];
+static DOMAINS: &[(&str, &[Row])] = &[
+    ("", ONNX),
+    ("ai.onnx.preview", PREVIEW),
+    ("ai.onnx.preview.training", TRAINING),
+    ("com.microsoft", MICROSOFT),
+];
 
 static ONNX: &[Row] = &[
     row("Abs", 6, |at| unary(at, Unary::Abs)),
@@ -60,13 +65,16 @@ static ONNX: &[Row] = &[
     row("Attention", 23, softmax::attention),
     row("AveragePool", 7, pool::average),
     row("BatchNormalization", 7, norm::batch),
+    row("BitCast", 26, el::bit_cast),
     row("BitShift", 11, el::bit_shift),
     row("BitwiseAnd", 18, |at| binary(at, Binary::BitAnd)),
     row("BitwiseNot", 18, |at| unary(at, Unary::BitNot)),
     row("BitwiseOr", 18, |at| binary(at, Binary::BitOr)),
     row("BitwiseXor", 18, |at| binary(at, Binary::BitXor)),
+    row("BlackmanWindow", 17, |at| signal::window(at, &[0.42, -0.5, 0.08])),
     row("Cast", 6, el::cast),
     row("CastLike", 15, el::cast_like),
+    row("CausalConvWithState", 27, linear::causal_conv),
     row("Ceil", 6, |at| unary(at, Unary::Ceil)),
     row("Celu", 12, el::celu),
     row("CenterCropPad", 18, slice::center_crop_pad),
@@ -80,9 +88,12 @@ static ONNX: &[Row] = &[
     row("ConvTranspose", 1, contract::conv_transpose),
     row("Cos", 7, |at| unary(at, Unary::Cos)),
     row("Cosh", 9, |at| unary(at, Unary::Cosh)),
+    row("CumProd", 26, create::cum_prod),
     row("CumSum", 11, create::cum_sum),
+    row("DFT", 17, signal::dft),
     row("DepthToSpace", 1, arrange::depth_to_space),
     row("DequantizeLinear", 10, quantised::dequantize),
+    row("Det", 11, |at| Ok(vec![signal::det(at)?])),
     row("Div", 7, |at| binary(at, Binary::Div)),
     row("Dropout", 7, el::dropout),
     row("DynamicQuantizeLinear", 11, quantised::dynamic),
@@ -106,6 +117,8 @@ static ONNX: &[Row] = &[
     row("Greater", 7, |at| binary(at, Binary::Greater)),
     row("GreaterOrEqual", 12, |at| binary(at, Binary::GreaterEqual)),
     row("GroupNormalization", 18, norm::group),
+    row("HammingWindow", 17, |at| signal::window(at, &[25.0 / 46.0, -21.0 / 46.0])),
+    row("HannWindow", 17, |at| signal::window(at, &[0.5, -0.5])),
     row("HardSigmoid", 6, el::hard_sigmoid),
     row("HardSwish", 14, |at| unary(at, Unary::HardSwish)),
     row("Hardmax", 1, softmax::hardmax),
@@ -118,6 +131,7 @@ static ONNX: &[Row] = &[
     row("LeakyRelu", 6, |at| el::alpha(at, 0.01, |alpha| Unary::LeakyRelu { alpha })),
     row("Less", 7, |at| binary(at, Binary::Less)),
     row("LessOrEqual", 12, |at| binary(at, Binary::LessEqual)),
+    row("LinearAttention", 27, linear::attention),
     row("Log", 6, |at| unary(at, Unary::Log)),
     row("LogSoftmax", 1, |at| softmax::softmax(at, true)),
     row("LpNormalization", 1, norm::lp),
@@ -128,11 +142,13 @@ static ONNX: &[Row] = &[
     row("MaxPool", 1, pool::max),
     row("Mean", 6, el::mean),
     row("MeanVarianceNormalization", 9, norm::mean_variance),
+    row("MelWeightMatrix", 17, signal::mel_weights),
     row("Min", 6, |at| el::fold(at, Binary::Min)),
     row("Mish", 18, |at| unary(at, Unary::Mish)),
     row("Mod", 10, el::modulo),
     row("Mul", 7, |at| binary(at, Binary::Mul)),
     row("Neg", 6, |at| unary(at, Unary::Neg)),
+    row("NegativeLogLikelihoodLoss", 12, losses::negative_log_likelihood),
     row("NonZero", 9, create::non_zero),
     row("Not", 1, |at| unary(at, Unary::Not)),
     row("OneHot", 9, create::one_hot),
@@ -159,8 +175,10 @@ static ONNX: &[Row] = &[
     row("Relu", 6, |at| unary(at, Unary::Relu)),
     row("Reshape", 5, shape::reshape),
     row("Resize", 10, resize::resize),
+    row("ReverseSequence", 10, cache::reverse_sequence),
     row("RotaryEmbedding", 23, rotary::rotary_embedding),
     row("Round", 11, |at| unary(at, Unary::Round)),
+    row("STFT", 17, signal::short_time),
     until(10, row("Scatter", 9, gather::scatter_elements)),
     row("ScatterElements", 11, gather::scatter_elements),
     row("ScatterND", 11, gather::scatter_nd),
@@ -174,6 +192,7 @@ static ONNX: &[Row] = &[
     row("Size", 1, shape::size),
     row("Slice", 1, slice::slice),
     row("Softmax", 1, |at| softmax::softmax(at, false)),
+    row("SoftmaxCrossEntropyLoss", 12, losses::softmax_cross_entropy),
     row("Softplus", 1, |at| unary(at, Unary::Softplus)),
     row("Softsign", 1, |at| unary(at, Unary::Softsign)),
     row("SpaceToDepth", 1, arrange::space_to_depth),
@@ -182,9 +201,11 @@ static ONNX: &[Row] = &[
     row("Squeeze", 1, shape::squeeze),
     row("Sub", 7, |at| binary(at, Binary::Sub)),
     row("Sum", 6, |at| el::fold(at, Binary::Add)),
+    row("SwiGLU", 28, linear::swiglu),
     row("Swish", 24, |at| el::swish(at, 1.0)),
     row("Tan", 7, |at| unary(at, Unary::Tan)),
     row("Tanh", 6, |at| unary(at, Unary::Tanh)),
+    row("TensorScatter", 24, cache::tensor_scatter),
     row("ThresholdedRelu", 10, |at| el::alpha(at, 1.0, |alpha| Unary::ThresholdedRelu { alpha })),
     row("Tile", 6, arrange::tile),
     row("TopK", 1, create::top_k),
@@ -194,6 +215,14 @@ static ONNX: &[Row] = &[
     until(9, row("Upsample", 7, resize::upsample)),
     row("Where", 9, el::select),
     row("Xor", 7, |at| binary(at, Binary::Xor)),
+];
+
+static PREVIEW: &[Row] = &[row("FlexAttention", 1, softmax::flex_attention)];
+
+static TRAINING: &[Row] = &[
+    row("Adagrad", 1, training::adagrad),
+    row("Adam", 1, training::adam),
+    row("Momentum", 1, training::momentum),
 ];
 
 static MICROSOFT: &[Row] = &[
