@@ -3,6 +3,7 @@
 use super::{
     at::{At, Fault, Imported, Step, malformed, unsupported},
     table::real,
+    training,
 };
 use crate::tensor::dtype_of;
 use bricolage_ir::{
@@ -217,9 +218,11 @@ pub(crate) fn is_inf(at: &mut At<'_, '_>) -> Imported {
     }
 }
 
-/// Without training, the operand itself and a mask that is true everywhere.
+/// Without training, the operand itself and a mask that is true everywhere. In training, a mask that is drawn
+/// here from the node's seed: the same in every run.
 pub(crate) fn dropout(at: &mut At<'_, '_>) -> Imported {
-    at.ignore(&["seed", "ratio"]);
+    at.ignore(&["ratio"]);
+    let seed = at.int("seed")?;
     at.at_most(3)?;
     let x = at.input(0)?;
     if let Some(training) = at.constant_input(2, "`training_mode`")?
@@ -227,7 +230,10 @@ pub(crate) fn dropout(at: &mut At<'_, '_>) -> Imported {
     {
         let ratio = at.constant_input(1, "`ratio`")?.map_or(0.5, |r| r.to_f64()[0]);
         if ratio != 0.0 {
-            return unsupported("dropout in training mode draws random numbers");
+            return match seed {
+                Some(seed) => training::dropout(at, x, ratio, seed),
+                None => unsupported("dropout in training mode without a seed draws other numbers every time"),
+            };
         }
     }
     let mut outputs = vec![at.add(Unary::Identity, &[x])?];

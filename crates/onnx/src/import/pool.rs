@@ -1,11 +1,11 @@
 //! Windows that slide, and pooling over them.
 
-use super::at::{At, Fault, Imported, malformed, unsupported};
+use super::at::{At, Fault, Imported, Step, malformed, unsupported};
 use bricolage_ir::{
-    TypeError,
+    TypeError, ValueId,
     ops::{Binary, Pool, PoolKind, Reduce, ReduceKind, Unary},
 };
-use bricolage_tensor::Dim;
+use bricolage_tensor::{Dim, Tensor};
 
 /// Steps and padding of a window, per spatial dim.
 pub(crate) struct Window {

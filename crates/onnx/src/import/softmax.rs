@@ -108,7 +108,6 @@ pub(crate) fn attention(at: &mut At<'_, '_>) -> Imported {
     }
     // The op lets the last query see every key; another offset is part of the mask.
     let aligned = &t - &s == offset && filled.is_none();
-    let dtype = at.ty(q)?.dtype;
     let scale = at.float("scale", 0.0)?;
     let scale = match (scale, dims[3].as_const()) {
         (scale, _) if scale != 0.0 => f64::from(scale),
@@ -228,19 +227,6 @@ fn hidden_elsewhere(at: &mut At<'_, '_>, seen: ValueId, mask: Option<ValueId>) -
     }
 }
 
-/// Attention whose scores and weights pass through graphs of the model, which must be absent here.
-pub(crate) fn flex_attention(at: &mut At<'_, '_>) -> Imported {
-    let all = at.all(3, 3)?;
-    if at.has("score_mod") || at.has("prob_mod") {
-        return unsupported("graphs that change scores or weights are not supported");
-    }
-    // The op rounds once, at its results.
-    at.ignore(&["softmax_precision"]);
-    let scale = at.float("scale", 0.0)?;
-    let scale = at.has("scale").then(|| Real::from(scale));
-    at.one(Attention { scale, causal: false }, &all)
-}
-
 /// Attention step by step, with the scores as the second result.
 fn primitives(
     at: &mut At<'_, '_>,
@@ -294,7 +280,7 @@ fn primitives(
 }
 
 /// Every head of keys or values as often as query heads share it.
-fn repeat_heads(at: &mut At<'_, '_>, x: ValueId, heads: &Dim) -> Step {
+pub(super) fn repeat_heads(at: &mut At<'_, '_>, x: ValueId, heads: &Dim) -> Step {
     let d = at.dims(x)?;
     if d[1] == *heads {
         return Ok(x);

@@ -5,7 +5,7 @@ use super::{
     at::{At, Imported},
     cache, contract, create,
     elementwise::{self as el, binary, unary},
-    gather, linear, losses, microsoft, norm, pool, quantised, reduce, resize, rotary, shape, signal, slice, softmax, training,
+    flex, gather, linear, losses, microsoft, norm, pool, quantised, reduce, resize, rotary, shape, signal, slice, softmax, training,
 };
 use bricolage_ir::{
     Real,
@@ -217,7 +217,11 @@ static ONNX: &[Row] = &[
     row("Xor", 7, |at| binary(at, Binary::Xor)),
 ];
 
-static PREVIEW: &[Row] = &[row("FlexAttention", 1, softmax::flex_attention)];
+static PREVIEW: &[Row] = &[
+    row("FlexAttention", 1, flex::attention),
+    row("FlexAttention:output", 1, flex::output),
+    row("FlexAttention:scores", 1, flex::scores),
+];
 
 static TRAINING: &[Row] = &[
     row("Adagrad", 1, training::adagrad),
