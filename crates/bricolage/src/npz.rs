@@ -4,7 +4,9 @@
 //! row-major is written. `bf16` has no NumPy type and is written as the package `ml_dtypes` does: as the
 //! type `|V2`, opaque elements of two bytes. `numpy.load(..)[name].view(ml_dtypes.bfloat16)` reads
 //! them; what `numpy.savez` writes of such an array is read here. Other element types that NumPy lacks,
-//! `f8..`, `f4e2m1` and integers of less than a byte, cannot be told apart once written, and are refused.
+//! `f8..`, `f4e2m1` and integers of less than a byte, npz cannot hold: their codes are written, one a byte,
+//! as `u8`, and read as that. [`as_type`] makes them what they were, for a reader that knows; in Python
+//! `numpy.load(..)[name].view(ml_dtypes.float8_e5m2)` does.
 
 use crate::temporary;
 use bricolage_runtime::open_file;
@@ -89,13 +91,6 @@ fn read_from(source: impl Read + Seek, path: &Path) -> Result<Vec<(String, Tenso
 
 /// Writes tensors as an uncompressed `.npz` archive, replacing the file only when all is written.
 pub fn write(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), NpzError> {
-    if let Some((name, t)) = tensors.iter().find(|(_, t)| descr_of(t.dtype()).is_none()) {
-        return Err(NpzError::Array {
-            path: path.to_owned(),
-            name: name.clone(),
-            why: format!("has element type {}, which npz cannot hold", t.dtype()),
-        });
-    }
     temporary::write_file(path, |file| write_to(file, tensors)).map_err(|error| NpzError::Io {
         action: "write",
         path: path.to_owned(),
@@ -113,7 +108,10 @@ fn write_to(to: impl Write + Seek, tensors: &[(String, Tensor)]) -> io::Result<(
     for (name, tensor) in tensors {
         zip.start_file(format!("{name}.npy"), options).map_err(io::Error::other)?;
         zip.write_all(&npy_header(tensor))?;
-        zip.write_all(tensor.bytes())?;
+        match descr_of(tensor.dtype()) {
+            Some(_) => zip.write_all(tensor.bytes())?,
+            None => zip.write_all(&tensor.codes())?,
+        }
     }
     zip.finish().map_err(io::Error::other)?;
     calm.failed.map_or(Ok(()), Err)
@@ -169,7 +167,17 @@ impl<W: Write + Seek> Seek for Calm<W> {
     }
 }
 
-/// NumPy's name of an element type.
+/// The tensor with elements of `dtype`, where npz holds their codes in its stead.
+pub fn as_type(tensor: Tensor, dtype: DType) -> Tensor {
+    match tensor.dtype() {
+        DType::U8 if descr_of(dtype).is_none() => {
+            Tensor::from_codes(dtype, tensor.dims(), tensor.bytes())
+        }
+        _ => tensor,
+    }
+}
+
+/// NumPy's name of an element type; `None` for one that npz cannot hold.
 fn descr_of(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
         DType::F32 => "<f4",
@@ -190,7 +198,8 @@ fn descr_of(dtype: DType) -> Option<&'static str> {
 }
 
 fn npy_header(tensor: &Tensor) -> Vec<u8> {
-    let descr = descr_of(tensor.dtype()).expect("`write` refuses other types");
+    // Codes, where there is no such type.
+    let descr = descr_of(tensor.dtype()).unwrap_or("|u1");
     let dims: Vec<String> = tensor.dims().iter().map(|d| format!("{d},")).collect();
     let mut header =
         format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", dims.join(" "));
@@ -299,10 +308,11 @@ mod tests {
         let (held, other): (Vec<DType>, Vec<DType>) =
             DType::ALL.iter().copied().partition(|&d| descr_of(d).is_some());
         for dtype in other {
-            let t = ("x".to_owned(), Tensor::generate(dtype, &[3], |_| 1.0));
-            let error = write(&path, &[t]).unwrap_err().to_string();
-            assert!(error.contains(&format!("element type {dtype}, which npz cannot hold")));
-            assert!(!path.exists());
+            let t = Tensor::generate(dtype, &[3], |i| i as f64);
+            write(&path, &[("x".to_owned(), t.clone())]).unwrap();
+            let codes = read(&path).unwrap().remove(0).1;
+            assert_eq!(codes, Tensor::of(&[3], &t.codes()));
+            assert_eq!(as_type(codes, dtype), t);
         }
         assert_eq!(held.len(), 13);
         let tensors: Vec<(String, Tensor)> = held

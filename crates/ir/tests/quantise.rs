@@ -151,3 +151,23 @@ fn bits_stay() {
     let wide = Op::from(BitCast { to: DType::F64 });
     assert!(wide.infer(&[Some(&bricolage_ir::Fact::of(&x))]).is_err());
 }
+
+/// Text holds every code of every type, those of NaN too.
+#[test]
+fn constants_are_written_to_the_bit() {
+    use bricolage_ir::{Graph, Role, parse, print};
+    for &dtype in DType::ALL.iter().filter(|d| d.bits() <= 8 && **d != DType::Bool) {
+        let count = 1u16 << dtype.bits();
+        for start in (0..count).step_by(16) {
+            let codes: Vec<u8> = (start..(start + 16).min(count)).map(|c| c as u8).collect();
+            let t = Tensor::from_codes(dtype, &[codes.len() as i64], &codes);
+            let mut graph = Graph::new("codes");
+            let c = graph.constant("c", t.clone());
+            graph.outputs = vec![c];
+            let (text, aside) = print(&graph);
+            let again = parse(&text, &aside).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let found = &again.value(again.outputs[0]).role;
+            assert!(matches!(found, Role::Constant(found) if *found == t), "{text}");
+        }
+    }
+}

@@ -311,3 +311,59 @@ pub fn read_tensor(bytes: Storage) -> Result<Tensor, ImportError> {
 pub fn write_tensor(name: &str, tensor: &Tensor) -> Vec<u8> {
     to_proto(name, tensor).expect("every element type has a number in ONNX").encode_to_vec()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proto(ty: DataType, dims: &[i64]) -> TensorProto {
+        TensorProto {
+            dims: dims.to_vec(),
+            data_type: Some(ty as i32),
+            ..TensorProto::default()
+        }
+    }
+
+    fn read(t: &TensorProto) -> Result<Tensor, TensorFault> {
+        from_proto(t, &mut External::new(None))
+    }
+
+    #[test]
+    fn every_type_is_written_and_read() {
+        for &dtype in DType::ALL {
+            let t = Tensor::generate(dtype, &[3, 1], |i| i as f64);
+            let again = read_tensor(Storage::copy_of(&write_tensor("x", &t))).unwrap();
+            assert_eq!(again, t, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn elements_below_a_byte_share_their_numbers() {
+        let mut t = proto(DataType::Int4, &[3]);
+        t.int32_data = vec![0xE1, 0x97];
+        let expected = Tensor::from_i64(DType::I4, &[3], &[1, -2, 7]);
+        assert_eq!(read(&t), Ok(expected.clone()), "bits left over are cleared");
+        t.int32_data.push(0);
+        assert_eq!(read(&t), Err(TensorFault::Count { needed: 2, found: 3 }));
+        t.int32_data.clear();
+        t.raw_data = Some(vec![0xE1, 0x97].into());
+        assert_eq!(read(&t), Ok(expected));
+        let mut t = proto(DataType::Uint2, &[5]);
+        t.int32_data = vec![0b1110_0100, 0b10];
+        assert_eq!(read(&t).unwrap().to_i64(), [0, 1, 2, 3, 2]);
+        let mut t = proto(DataType::Float8e5m2, &[2]);
+        t.int32_data = vec![0x3C, 0xFC];
+        assert_eq!(read(&t).unwrap().to_f64(), [1.0, f64::NEG_INFINITY]);
+    }
+
+    #[test]
+    fn sparse_elements_below_a_byte_find_their_places() {
+        let mut values = proto(DataType::Uint4, &[2]);
+        values.int32_data = vec![0x95];
+        let mut indices = proto(DataType::Int64, &[2]);
+        indices.int64_data = vec![1, 4];
+        let t = SparseTensorProto { values: Some(values), indices: Some(indices), dims: vec![5] };
+        let dense = from_sparse(&t, &mut External::new(None)).unwrap();
+        assert_eq!(dense, Tensor::from_i64(DType::U4, &[5], &[0, 5, 0, 0, 9]));
+    }
+}

@@ -154,6 +154,19 @@ fn number(dtype: DType) -> Result<i64, Fault> {
 pub(crate) fn cast(at: &mut At<'_, '_>, op: &Cast) -> Written {
     let to = number(op.to)?;
     let mut attributes = vec![("to", Int(to))];
+    if op.to.is_int() && op.to.bits() < 8 && op.saturate && at.dtype(0).is_float() {
+        // A reader wraps what such a type does not hold.
+        let mut x = at.input(0);
+        let mut from = at.dtype(0);
+        if from.is_narrow_float() {
+            from = DType::F32;
+            x = at.emit("Cast", &[&x], &[("to", Int(number(from)?))]);
+        }
+        let ends = Tensor::from_f64(op.to, &[2], &[f64::NEG_INFINITY, f64::INFINITY]).to_f64();
+        let (low, high) = (at.scalar(from, ends[0]), at.scalar(from, ends[1]));
+        let held = at.emit("Clip", &[&x, &low, &high], &[]);
+        return at.finish("Cast", &[&held], &attributes);
+    }
     if op.to.is_narrow_float() && !op.saturate {
         attributes.push(("saturate", Int(0)));
     }
