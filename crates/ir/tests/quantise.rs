@@ -22,20 +22,16 @@ fn limits(dtype: DType) -> (i64, i64) {
 
 #[test]
 fn whole_numbers_round_to_even_and_saturate() {
-    for dtype in [
-        DType::I8,
-        DType::U8,
-        DType::I16,
-        DType::U16,
-        DType::I4,
-        DType::U4,
-        DType::I2,
-        DType::U2,
-    ] {
+    for dtype in
+        [DType::I8, DType::U8, DType::I16, DType::U16, DType::I4, DType::U4, DType::I2, DType::U2]
+    {
         let (low, high) = limits(dtype);
         let zero = if low < 0 { -1 } else { 1 };
         let halves: Vec<f32> = (-70_000..70_000).step_by(7).map(|i| i as f32 / 2.0).collect();
-        let x = Tensor::of(&[halves.len() as i64], &halves.iter().map(|h| h * 0.25).collect::<Vec<_>>());
+        let x = Tensor::of(
+            &[halves.len() as i64],
+            &halves.iter().map(|h| h * 0.25).collect::<Vec<_>>(),
+        );
         let (scale, zeros) = (Tensor::of(&[], &[0.25f32]), Tensor::from_i64(dtype, &[], &[zero]));
         let found = run(quantize(dtype, 0, 0), &[&x, &scale, &zeros]).to_i64();
         for (half, found) in halves.iter().zip(found) {

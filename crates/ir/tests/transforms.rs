@@ -83,7 +83,9 @@ fn determinants_are_sums_over_permutations() {
             return m[0];
         }
         let minor = |column: usize| -> Vec<f64> {
-            (1..n).flat_map(|r| (0..n).filter(|c| *c != column).map(move |c| m[r * n + c])).collect()
+            (1..n)
+                .flat_map(|r| (0..n).filter(|c| *c != column).map(move |c| m[r * n + c]))
+                .collect()
         };
         let sign = |c: usize| if c.is_multiple_of(2) { 1.0 } else { -1.0 };
         (0..n).map(|c| sign(c) * m[c] * by_minors(&minor(c), n - 1)).sum()

@@ -317,11 +317,7 @@ mod tests {
     use super::*;
 
     fn proto(ty: DataType, dims: &[i64]) -> TensorProto {
-        TensorProto {
-            dims: dims.to_vec(),
-            data_type: Some(ty as i32),
-            ..TensorProto::default()
-        }
+        TensorProto { dims: dims.to_vec(), data_type: Some(ty as i32), ..TensorProto::default() }
     }
 
     fn read(t: &TensorProto) -> Result<Tensor, TensorFault> {

@@ -114,10 +114,7 @@ impl DType {
 
     /// A signed integer.
     pub const fn is_signed_int(self) -> bool {
-        matches!(
-            self,
-            DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::I4 | DType::I2
-        )
+        matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::I4 | DType::I2)
     }
 
     /// The name used in text forms: `f32`, `i64`, `bool`.

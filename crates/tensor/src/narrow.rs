@@ -241,7 +241,10 @@ mod tests {
                         let again = decode_float(dtype, back);
                         let same = value.is_nan() && again.is_nan();
                         let most = value.is_infinite() && saturate && again.is_finite();
-                        assert!(same || most || back == code, "{dtype} {code}: {value} gives {back}");
+                        assert!(
+                            same || most || back == code,
+                            "{dtype} {code}: {value} gives {back}"
+                        );
                     }
                 }
             }

@@ -1,6 +1,11 @@
 //! The same bits under another element type.
 
-use super::{OpDef, elements::one, results, types::{Operands, attribute}};
+use super::{
+    OpDef,
+    elements::one,
+    results,
+    types::{Operands, attribute},
+};
 use crate::{AxisMap, EvalError, Fact, Inputs, TypeError};
 use bricolage_tensor::{DType, Datum, Tensor};
 use serde::{Deserialize, Serialize};

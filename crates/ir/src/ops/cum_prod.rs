@@ -59,9 +59,9 @@ impl OpDef for CumProd {
         match &mut elements {
             Elements::Float(x) => self.run(x, size, 1.0, |a, b| a * b),
             // Modulo 2^64 at every step, which is exact once wrapped to the type's width.
-            Elements::Int(x) => self.run(x, size, 1, |a, b| {
-                i128::from((a as u64).wrapping_mul(b as u64))
-            }),
+            Elements::Int(x) => {
+                self.run(x, size, 1, |a, b| i128::from((a as u64).wrapping_mul(b as u64)))
+            }
         }
         one(elements.into_tensor(t.dtype(), t.dims()))
     }

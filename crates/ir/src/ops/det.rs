@@ -1,6 +1,11 @@
 //! Determinants.
 
-use super::{OpDef, elements::one, results, types::{Operands, differ, expect_rank}};
+use super::{
+    OpDef,
+    elements::one,
+    results,
+    types::{Operands, differ, expect_rank},
+};
 use crate::{AxisKind, AxisMap, EvalError, Fact, Index, Inputs, TypeError};
 use bricolage_tensor::{Datum, Tensor};
 use serde::{Deserialize, Serialize};

@@ -121,7 +121,8 @@ impl OpDef for Dft {
             return Err(attribute("length", "above 0", &self.length));
         }
         let mut shape = t.shape.clone();
-        shape[self.axis] = if self.one_sided && !self.inverse { self.half() } else { self.length.clone() };
+        shape[self.axis] =
+            if self.one_sided && !self.inverse { self.half() } else { self.length.clone() };
         shape[last] = Dim::from(if self.one_sided && self.inverse { 1 } else { 2 });
         Ok(vec![Fact::tensor(t.dtype, shape.0)])
     }

@@ -81,14 +81,15 @@ impl OpDef for LinearAttention {
         }
         let Depths { key, value } = self.depths(k, v);
         let heads = Dim::from(self.heads);
-        let expect = |operand: usize, dim: usize, allowed: &[&Dim], got: &Dim| {
-            match allowed.iter().all(|a| differ(a, got)) {
-                true => {
-                    let (expected, got) = (allowed[0].clone(), got.clone());
-                    Err(TypeError::Dim { operand, dim, expected, got })
-                }
-                false => Ok(()),
+        let expect = |operand: usize, dim: usize, allowed: &[&Dim], got: &Dim| match allowed
+            .iter()
+            .all(|a| differ(a, got))
+        {
+            true => {
+                let (expected, got) = (allowed[0].clone(), got.clone());
+                Err(TypeError::Dim { operand, dim, expected, got })
             }
+            false => Ok(()),
         };
         expect(0, 2, &[&(&heads * &key)], &q.shape[2])?;
         let kv_heads = Dim::from(self.kv_heads);
@@ -147,9 +148,9 @@ impl OpDef for LinearAttention {
                     }
                     let key = &k[(row * kv_heads + h) * dk..][..dk];
                     let value = &v[(row * kv_heads + h) * dv..][..dv];
-                    let rate = rate.as_ref().map_or(1.0, |(r, width)| {
-                        r[row * width + if *width == 1 { 0 } else { h }]
-                    });
+                    let rate = rate
+                        .as_ref()
+                        .map_or(1.0, |(r, width)| r[row * width + if *width == 1 { 0 } else { h }]);
                     let held = |s: &[f64], x: &[f64], j: usize| -> f64 {
                         x.iter().enumerate().map(|(i, x)| x * s[i * dv + j]).sum()
                     };

@@ -135,7 +135,9 @@ fn block_axes(inputs: &[Option<&Fact>], outputs: &[Fact], axis: usize, block: i6
 impl OpDef for Quantize {
     fn infer(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError> {
         let operands = Operands::new(inputs, 2, 3)?;
-        let x = operands.number(0)?;
+        let x = operands.tensor(0)?;
+        let allowed = |d: DType| (d.is_float() && !d.is_narrow_float()) || d == DType::I32;
+        expect_dtype(0, x.dtype, allowed, "float or i32")?;
         if !is_quantised(self.to) {
             return Err(attribute("to", "a quantised type", self.to));
         }
@@ -174,8 +176,7 @@ impl OpDef for Quantize {
     }
 
     fn body(&self, inputs: &[Option<&Fact>]) -> Option<Body> {
-        let mut steps =
-            vec![Scalar::Input(0), Scalar::Input(1), Scalar::Binary(Binary::Div, 0, 1)];
+        let mut steps = vec![Scalar::Input(0), Scalar::Input(1), Scalar::Binary(Binary::Div, 0, 1)];
         if self.to.is_int() {
             steps.push(Scalar::Unary(Unary::Round, 2));
         }

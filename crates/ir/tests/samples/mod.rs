@@ -302,7 +302,9 @@ pub(crate) fn all() -> Vec<Sample> {
         add(CumProd { axis: 1, exclusive, reverse }.into(), vec![f(&[3, 4, 2])]);
         add(CumProd { axis: 0, exclusive, reverse }.into(), vec![small(&[4, 3])]);
     }
-    for (from, to) in [(DType::F32, DType::I32), (DType::I8, DType::F8E4M3FN), (DType::I4, DType::U4)] {
+    for (from, to) in
+        [(DType::F32, DType::I32), (DType::I8, DType::F8E4M3FN), (DType::I4, DType::U4)]
+    {
         add(BitCast { to }.into(), vec![Some(ramp(from, &[4, 3]))]);
     }
     add(BitCast { to: DType::Bool }.into(), vec![Some(ramp(DType::U8, &[5]))]);
@@ -334,13 +336,8 @@ pub(crate) fn all() -> Vec<Sample> {
     let gated = vec![state, f(&[2, 3, 2]), rate];
     add(recurrent(Update::Correct).into(), [qkv(), gated].concat());
     let typed = |dtype, dims: &[i64]| Some(ramp(dtype, dims));
-    let quantize = |to, axis, block| Quantize {
-        to,
-        axis,
-        block,
-        precision: DType::F64,
-        saturate: true,
-    };
+    let quantize =
+        |to, axis, block| Quantize { to, axis, block, precision: DType::F64, saturate: true };
     add(quantize(DType::I8, 0, 0).into(), vec![f(&[4, 3]), positive(&[])]);
     let zeros = typed(DType::U4, &[3]);
     add(quantize(DType::U4, 1, 0).into(), vec![f(&[4, 3, 2]), positive(&[3]), zeros]);

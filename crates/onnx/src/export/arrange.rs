@@ -9,10 +9,10 @@ use crate::proto::NodeProto;
 use bricolage_ir::{
     Real,
     ops::{
-        Concat, Coordinates, CumProd, CumSum, DepthOrder, DepthToSpace, Expand, Gather, GatherElements,
-        GatherNd, Interpolation, Iota, OneHot, Opaque, Pad, PadMode, Reshape, Resize, Rounding,
-        Scatter, ScatterElements, ScatterNd, ShapeOf, Slice, SpaceToDepth, Split, Tile, TopK,
-        Transpose, Trilu,
+        Concat, Coordinates, CumProd, CumSum, DepthOrder, DepthToSpace, Expand, Gather,
+        GatherElements, GatherNd, Interpolation, Iota, OneHot, Opaque, Pad, PadMode, Reshape,
+        Resize, Rounding, Scatter, ScatterElements, ScatterNd, ShapeOf, Slice, SpaceToDepth, Split,
+        Tile, TopK, Transpose, Trilu,
     },
 };
 use bricolage_tensor::{DType, Dim, Tensor};

@@ -7,8 +7,9 @@ use super::writer::{
 };
 use crate::tensor::number_of;
 use bricolage_ir::ops::{
-    ArgReduce, BatchNorm, Binary, BitCast, Cast, Clip, Conv, ConvTranspose, Dequantize, Dft, Einsum, GroupNorm, LayerNorm,
-    LinearAttention, Lrn, MatMul, Pool, PoolKind, Quantize, Reduce, ReduceKind, Softmax, Unary, Update,
+    ArgReduce, BatchNorm, Binary, BitCast, Cast, Clip, Conv, ConvTranspose, Dequantize, Dft,
+    Einsum, GroupNorm, LayerNorm, LinearAttention, Lrn, MatMul, Pool, PoolKind, Quantize, Reduce,
+    ReduceKind, Softmax, Unary, Update,
 };
 use bricolage_tensor::{DType, Dim, Powers, Tensor};
 
@@ -239,6 +240,10 @@ fn granularity(axis: usize, block: i64) -> Vec<(&'static str, super::writer::Att
 }
 
 pub(crate) fn quantize(at: &mut At<'_, '_>, op: &Quantize) -> Written {
+    // ONNX does not quantise doubles.
+    if [at.dtype(0), at.dtype(1), op.precision].contains(&DType::F64) {
+        return Err(Fault::Decompose);
+    }
     let mut attributes = granularity(op.axis, op.block);
     if !at.has(2) {
         attributes.push(("output_dtype", Int(number(op.to)?)));
@@ -254,6 +259,9 @@ pub(crate) fn quantize(at: &mut At<'_, '_>, op: &Quantize) -> Written {
 }
 
 pub(crate) fn dequantize(at: &mut At<'_, '_>, op: &Dequantize) -> Written {
+    if [at.dtype(1), op.to].contains(&DType::F64) {
+        return Err(Fault::Decompose);
+    }
     let mut attributes = granularity(op.axis, op.block);
     if op.to != at.dtype(1) {
         at.writer.needs("", 23);
@@ -349,7 +357,9 @@ fn flat(pads: &[(i64, i64)]) -> Vec<i64> {
 /// products are exact as `f64`.
 fn integer_conv(at: &mut At<'_, '_>, op: &Conv) -> Written {
     let dtype = at.dtype(0);
-    if let Some(operand) = (0..3).find(|&i| at.has(i) && !at.is_below(i, if i < 2 { 9 } else { 32 })) {
+    if let Some(operand) =
+        (0..3).find(|&i| at.has(i) && !at.is_below(i, if i < 2 { 9 } else { 32 }))
+    {
         let why = format!("ONNX has no convolution of {dtype}, and operand {operand} may be large");
         return Err(Fault::None(why));
     }
@@ -367,7 +377,10 @@ fn integer_conv(at: &mut At<'_, '_>, op: &Conv) -> Written {
     at.finish("Cast", &[&sums], &[("to", Int(number(dtype)?))])
 }
 
-fn conv_attributes<'a>(op: &'a Conv, pads: &'a [i64]) -> [(&'static str, super::writer::Attr<'a>); 4] {
+fn conv_attributes<'a>(
+    op: &'a Conv,
+    pads: &'a [i64],
+) -> [(&'static str, super::writer::Attr<'a>); 4] {
     [
         ("strides", Ints(&op.strides)),
         ("dilations", Ints(&op.dilations)),

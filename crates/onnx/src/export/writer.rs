@@ -311,9 +311,8 @@ impl At<'_, '_> {
         }
         let Some(producer) = self.graph.producer(v) else { return false };
         let node = self.graph.node(producer);
-        let all = |bits| {
-            node.inputs.iter().flatten().all(|&v| self.is_below_from(v, bits, steps - 1))
-        };
+        let all =
+            |bits| node.inputs.iter().flatten().all(|&v| self.is_below_from(v, bits, steps - 1));
         match &node.op {
             Op::Cast(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) => all(bits),
             // The larger of two sizes has one bit more in a difference.

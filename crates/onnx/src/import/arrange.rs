@@ -118,7 +118,9 @@ pub(crate) fn space_to_depth(at: &mut At<'_, '_>) -> Imported {
             let (d, b) = (at.dims(x)?, Dim::from(block));
             let [n, c, h, w] = &d[..] else {
                 let got = d.len();
-                return Err(bricolage_ir::TypeError::Rank { operand: 0, min: 4, max: 4, got }.into());
+                return Err(
+                    bricolage_ir::TypeError::Rank { operand: 0, min: 4, max: 4, got }.into()
+                );
             };
             let (tall, wide) = (h.floor_div(&b), w.floor_div(&b));
             let apart =

@@ -29,7 +29,9 @@ pub(crate) fn tensor_scatter(at: &mut At<'_, '_>) -> Imported {
     let axis = at.int_or("axis", -2)?;
     let axis = at.axis(axis, rank)?;
     if axis == 0 || at.rank(update)? != rank {
-        return malformed("needs two operands of as many dims, and an axis other than that of images");
+        return malformed(
+            "needs two operands of as many dims, and an axis other than that of images",
+        );
     }
     let circular = match at.text("mode", "linear")?.as_str() {
         "linear" => false,
@@ -85,8 +87,13 @@ pub(crate) fn reverse_sequence(at: &mut At<'_, '_>) -> Imported {
         }
     };
     if rank < 2 {
-        return Err(bricolage_ir::TypeError::Rank { operand: 0, min: 2, max: usize::MAX, got: rank }
-            .into());
+        return Err(bricolage_ir::TypeError::Rank {
+            operand: 0,
+            min: 2,
+            max: usize::MAX,
+            got: rank,
+        }
+        .into());
     }
     let mut perm: Vec<usize> = (0..rank).collect();
     perm.swap(0, 1);

@@ -85,12 +85,7 @@ pub(crate) fn conv(at: &mut At<'_, '_>) -> Imported {
 }
 
 /// The convolution that the node's attributes describe.
-pub(crate) fn conv_of(
-    at: &mut At<'_, '_>,
-    x: ValueId,
-    w: ValueId,
-    bias: Option<ValueId>,
-) -> Step {
+pub(crate) fn conv_of(at: &mut At<'_, '_>, x: ValueId, w: ValueId, bias: Option<ValueId>) -> Step {
     let (image, kernel) = filter(at, x, w)?;
     let Window { strides, dilations, pads } = Window::of(at, &image, &kernel)?;
     let groups = at.int_or("group", 1)?;

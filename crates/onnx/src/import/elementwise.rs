@@ -232,7 +232,9 @@ pub(crate) fn dropout(at: &mut At<'_, '_>) -> Imported {
         if ratio != 0.0 {
             return match seed {
                 Some(seed) => training::dropout(at, x, ratio, seed),
-                None => unsupported("dropout in training mode without a seed draws other numbers every time"),
+                None => unsupported(
+                    "dropout in training mode without a seed draws other numbers every time",
+                ),
             };
         }
     }

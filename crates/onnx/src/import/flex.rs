@@ -6,9 +6,7 @@ use super::{
     softmax::repeat_heads,
 };
 use crate::{
-    proto::{
-        AttributeProto, GraphProto, ModelProto, NodeProto, attribute_proto::AttributeType,
-    },
+    proto::{AttributeProto, GraphProto, ModelProto, NodeProto, attribute_proto::AttributeType},
     tensor::dtype_of,
 };
 use bricolage_ir::{

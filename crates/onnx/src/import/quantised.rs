@@ -54,6 +54,7 @@ fn scales(at: &mut At<'_, '_>, x: ValueId) -> Result<Scales, Fault> {
     }
     let axis = match at.rank(scale)? {
         0 => 0,
+        1 if rank == 1 => 0,
         1 => at.axis(axis, rank)?,
         found => {
             return malformed(format!(
@@ -78,7 +79,9 @@ pub(crate) fn quantize(at: &mut At<'_, '_>) -> Imported {
     let of_zero = of.zero.map(|z| at.ty(z)).transpose()?.map(|t| t.dtype);
     let to = match (asked, of_zero) {
         (Some(a), Some(z)) if a != z => {
-            return malformed(format!("needs `output_dtype` to be that of operand 2, {z}, found {a}"));
+            return malformed(format!(
+                "needs `output_dtype` to be that of operand 2, {z}, found {a}"
+            ));
         }
         (asked, of_zero) => asked.or(of_zero).unwrap_or(DType::U8),
     };
@@ -144,7 +147,11 @@ fn along(at: &mut At<'_, '_>, v: ValueId, after: usize) -> Step {
     at.reshape(v, dims.into_iter().chain((0..after).map(|_| Dim::from(1))).collect())
 }
 
-fn along_if(at: &mut At<'_, '_>, v: Option<ValueId>, after: usize) -> Result<Option<ValueId>, Fault> {
+fn along_if(
+    at: &mut At<'_, '_>,
+    v: Option<ValueId>,
+    after: usize,
+) -> Result<Option<ValueId>, Fault> {
     v.map(|v| along(at, v, after)).transpose()
 }
 
@@ -167,12 +174,7 @@ pub(crate) fn conv_integer(at: &mut At<'_, '_>) -> Imported {
 }
 
 /// `sums * a * b` in few bits, by the scale and the zero point that are operands `i` and `i + 1`.
-fn requantized(
-    at: &mut At<'_, '_>,
-    sums: ValueId,
-    [a, b]: [ValueId; 2],
-    i: usize,
-) -> Imported {
+fn requantized(at: &mut At<'_, '_>, sums: ValueId, [a, b]: [ValueId; 2], i: usize) -> Imported {
     let (mut scale, mut zero) = (at.input(i)?, at.input(i + 1)?);
     for v in [&mut scale, &mut zero] {
         if !is_one_element(at, *v)? {

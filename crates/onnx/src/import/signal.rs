@@ -112,7 +112,8 @@ pub(crate) fn short_time(at: &mut At<'_, '_>) -> Imported {
         (None, None) => dims[1].clone(),
     };
     let frames = (&dims[1] - &length).floor_div(&Dim::from(step)) + Dim::from(1);
-    let iota = |len: &Dim, step| Iota { dtype: DType::I64, start: Dim::from(0), len: len.clone(), step };
+    let iota =
+        |len: &Dim, step| Iota { dtype: DType::I64, start: Dim::from(0), len: len.clone(), step };
     let starts = at.add::<ValueId>(iota(&frames, step), &[])?;
     let starts = at.reshape(starts, vec![frames.clone(), Dim::from(1)])?;
     let offsets = at.add::<ValueId>(iota(&length, 1), &[])?;
@@ -130,7 +131,8 @@ pub(crate) fn short_time(at: &mut At<'_, '_>) -> Imported {
 pub(crate) fn mel_weights(at: &mut At<'_, '_>) -> Imported {
     at.all(5, 5)?;
     let mut numbers = Vec::new();
-    let names = ["`num_mel_bins`", "`dft_length`", "`sample_rate`", "a lower edge", "an upper edge"];
+    let names =
+        ["`num_mel_bins`", "`dft_length`", "`sample_rate`", "a lower edge", "an upper edge"];
     for (i, name) in names.into_iter().enumerate() {
         let t = at.constant_input(i, name)?;
         numbers.push(t.and_then(|t| t.to_f64().first().copied()).unwrap_or(f64::NAN));

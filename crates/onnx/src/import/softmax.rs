@@ -4,8 +4,8 @@ use super::at::{At, Fault, Imported, Step, malformed, unsupported};
 use bricolage_ir::{
     Real, ValueId,
     ops::{
-        ArgReduce, Attention, Binary, Cast, Concat, Expand, Iota, MatMul, OneHot, Pad, PadMode, Reduce,
-        ReduceKind, Select, Softmax, Unary,
+        ArgReduce, Attention, Binary, Cast, Concat, Expand, Iota, MatMul, OneHot, Pad, PadMode,
+        Reduce, ReduceKind, Select, Softmax, Unary,
     },
 };
 use bricolage_tensor::{DType, Dim, Shape, Tensor};
@@ -187,7 +187,8 @@ impl Limits {
             None => None,
         };
         if self.causal || self.left >= 0 || self.right >= 0 {
-            let first = if filled.is_some() { Dim::from(0) - s.clone() } else { self.offset.clone() };
+            let first =
+                if filled.is_some() { Dim::from(0) - s.clone() } else { self.offset.clone() };
             let queries = at.add::<ValueId>(range(first, s), &[])?;
             let mut queries = at.reshape(queries, vec![s.clone(), one()])?;
             if let Some(count) = filled {

@@ -5,7 +5,8 @@ use super::{
     at::{At, Imported},
     cache, contract, create,
     elementwise::{self as el, binary, unary},
-    flex, gather, linear, losses, microsoft, norm, pool, quantised, reduce, resize, rotary, shape, signal, slice, softmax, training,
+    flex, gather, linear, losses, microsoft, norm, pool, quantised, reduce, resize, rotary, shape,
+    signal, slice, softmax, training,
 };
 use bricolage_ir::{
     Real,

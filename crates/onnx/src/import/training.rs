@@ -218,9 +218,8 @@ pub(crate) fn dropout(at: &mut At<'_, '_>, x: ValueId, ratio: f64, seed: i64) ->
         return malformed(format!("needs a `ratio` from 0 to below 1, found {ratio}"));
     }
     let mut generator = Twister::new(seed as u32);
-    let kept = Tensor::generate(DType::Bool, &dims, |_| {
-        f64::from(u8::from(generator.uniform() >= ratio))
-    });
+    let kept =
+        Tensor::generate(DType::Bool, &dims, |_| f64::from(u8::from(generator.uniform() >= ratio)));
     let (mask, zero) = (at.tensor_value(kept), at.scalar(ty.dtype, 0.0));
     let larger = Sums { at, dtype: ty.dtype }.with(Binary::Mul, x, 1.0 / (1.0 - ratio))?;
     let y = at.add(Select, &[mask, larger, zero])?;
@@ -244,7 +243,8 @@ pub(crate) fn batch_norm(at: &mut At<'_, '_>, all: &[ValueId], epsilon: Real) ->
     let squares = at.add(Binary::Mul, &[centred, centred])?;
     let variance = at.add(mean_of(false), &[squares])?;
     let mean = at.reshape(middle, vec![ty.shape.get(1).cloned().unwrap_or(Dim::from(1))])?;
-    let mut results = vec![at.add(BatchNorm { epsilon }, &[all[0], all[1], all[2], mean, variance])?];
+    let mut results =
+        vec![at.add(BatchNorm { epsilon }, &[all[0], all[1], all[2], mean, variance])?];
     for (running, current) in [(all[3], mean), (all[4], variance)] {
         let dtype = at.ty(running)?.dtype;
         let current = if dtype == wide { current } else { at.add(Cast::to(dtype), &[current])? };

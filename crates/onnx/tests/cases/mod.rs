@@ -4,11 +4,11 @@ use bricolage_ir::{
     Graph, Op, OpKind, Real, ValueId,
     ops::{
         ArgReduce, Attention, BatchNorm, Binary, BitCast, Cast, Clip, Concat, Conv, ConvTranspose,
-        Coordinates, CumProd, CumSum, DepthOrder, DepthToSpace, Dequantize, Det, Dft, Einsum, Expand, Gather, GatherElements,
-        GatherNd, GroupNorm, Interpolation, Iota, LayerNorm, LinearAttention, Lrn, MatMul, OneHot, Pad, PadMode,
-        Pool, PoolKind, Quantize, Reduce, ReduceKind, Reshape, Resize, Rounding, Scatter, ScatterElements,
-        ScatterNd, Select, ShapeOf, Slice, Softmax, SpaceToDepth, Split, Tile, TopK, Transpose,
-        Trilu, Unary, Update,
+        Coordinates, CumProd, CumSum, DepthOrder, DepthToSpace, Dequantize, Det, Dft, Einsum,
+        Expand, Gather, GatherElements, GatherNd, GroupNorm, Interpolation, Iota, LayerNorm,
+        LinearAttention, Lrn, MatMul, OneHot, Pad, PadMode, Pool, PoolKind, Quantize, Reduce,
+        ReduceKind, Reshape, Resize, Rounding, Scatter, ScatterElements, ScatterNd, Select,
+        ShapeOf, Slice, Softmax, SpaceToDepth, Split, Tile, TopK, Transpose, Trilu, Unary, Update,
     },
     origin,
 };
@@ -284,13 +284,8 @@ impl Cases {
 
     fn quantised(&mut self) {
         let typed = |dtype, dims: &[i64]| In::Random(dtype, dims.to_vec(), -7.0, 8.0);
-        let quantize = |to, axis, block| Quantize {
-            to,
-            axis,
-            block,
-            precision: DType::F32,
-            saturate: true,
-        };
+        let quantize =
+            |to, axis, block| Quantize { to, axis, block, precision: DType::F32, saturate: true };
         let scale = |dims: &[i64]| within(dims, 0.1, 1.0);
         let numbers = || f(&[3, 4]);
         self.add("tensor", quantize(DType::U8, 0, 0), &[numbers(), scale(&[])]);

@@ -177,7 +177,8 @@ pub(super) fn cast(g: &mut Growing) -> Option<()> {
     let x = g.pick(|_| true)?;
     let from = g.dtype_of(x);
     // Every engine knows these.
-    let common: Vec<DType> = DType::ALL.iter().copied().filter(|d| d.bits() >= 8 && !d.is_narrow_float()).collect();
+    let common: Vec<DType> =
+        DType::ALL.iter().copied().filter(|d| d.bits() >= 8 && !d.is_narrow_float()).collect();
     let to = g.one_of(&common);
     // What an integer beyond its type becomes is nobody's promise.
     let fits = |v: f64| match to {
