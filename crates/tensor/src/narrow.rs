@@ -50,15 +50,15 @@ enum Specials {
     None,
 }
 
-/// A type with a sign, an exponent and a mantissa.
-struct Layout {
+/// How the codes of a type with a sign, an exponent and a mantissa are made up.
+struct Coding {
     exponent: u32,
     mantissa: u32,
     bias: i32,
     specials: Specials,
 }
 
-const fn layout(dtype: DType) -> Option<Layout> {
+const fn coding(dtype: DType) -> Option<Coding> {
     let (exponent, mantissa, bias, specials) = match dtype {
         DType::F8E4M3FN => (4, 3, 7, Specials::OnesAreNan),
         DType::F8E4M3FNUZ => (4, 3, 8, Specials::NoNegativeZero),
@@ -67,10 +67,10 @@ const fn layout(dtype: DType) -> Option<Layout> {
         DType::F4E2M1 => (2, 1, 1, Specials::None),
         _ => return None,
     };
-    Some(Layout { exponent, mantissa, bias, specials })
+    Some(Coding { exponent, mantissa, bias, specials })
 }
 
-impl Layout {
+impl Coding {
     /// The code of the sign alone.
     fn sign(&self) -> u8 {
         1 << (self.exponent + self.mantissa)
@@ -152,8 +152,8 @@ fn exponent_of(value: f64) -> i32 {
 /// The number that a code of a float type of at most eight bits stands for; NaN for other types. Bits above
 /// those of the type are ignored.
 pub fn decode_float(dtype: DType, code: u8) -> f64 {
-    match layout(dtype) {
-        Some(layout) => layout.decode(code),
+    match coding(dtype) {
+        Some(coding) => coding.decode(code),
         None if dtype == DType::F8E8M0 && code != u8::MAX => 2f64.powi(i32::from(code) - 127),
         None => f64::NAN,
     }
@@ -163,8 +163,8 @@ pub fn decode_float(dtype: DType, code: u8) -> f64 {
 /// becomes 0 in F4E2M1, which has none, as do negative numbers in F8E8M0 NaN; its least number stands for 0
 /// where `how` saturates, and NaN otherwise. 0 for other types.
 pub fn encode_float(dtype: DType, value: f64, how: Narrowing) -> u8 {
-    match layout(dtype) {
-        Some(layout) => layout.encode(value, how.saturate),
+    match coding(dtype) {
+        Some(coding) => coding.encode(value, how.saturate),
         None if dtype == DType::F8E8M0 => encode_power(value, how),
         None => 0,
     }
@@ -267,7 +267,7 @@ mod tests {
                 let even = if code % 2 == 0 { code } else { code + 1 };
                 let (below, above) = (middle.next_down(), middle.next_up());
                 assert_eq!([encode(below), encode(middle), encode(above)], [code, even, code + 1]);
-                let negative = |code| match (code, layout(dtype).unwrap().specials) {
+                let negative = |code| match (code, coding(dtype).unwrap().specials) {
                     (0, Specials::NoNegativeZero) => 0,
                     _ => half | code,
                 };

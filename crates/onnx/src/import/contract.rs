@@ -6,7 +6,7 @@ use super::{
 };
 use bricolage_ir::{
     ValueId,
-    ops::{Binary, Conv, ConvTranspose, Einsum, MatMul},
+    ops::{Binary, Conv, ConvTranspose, Det, Einsum, MatMul},
 };
 use bricolage_tensor::Dim;
 
@@ -19,6 +19,11 @@ pub(crate) fn einsum(at: &mut At<'_, '_>) -> Imported {
     let equation = at.text("equation", "")?;
     let all = at.all(1, usize::MAX)?;
     at.one(Einsum { equation }, &all)
+}
+
+pub(crate) fn det(at: &mut At<'_, '_>) -> Imported {
+    let all = at.all(1, 1)?;
+    at.one(Det, &all)
 }
 
 /// `v * factor`, or `v` itself for a factor of 1.

@@ -1,6 +1,6 @@
 //! Spectra of signals.
 
-use super::at::{At, Fault, Imported, Step, malformed, unsupported};
+use super::at::{At, Fault, Imported, malformed, unsupported};
 use crate::tensor::dtype_of;
 use bricolage_ir::{
     ValueId,
@@ -168,10 +168,4 @@ pub(crate) fn mel_weights(at: &mut At<'_, '_>) -> Imported {
         }
     };
     Ok(vec![at.tensor_value(Tensor::generate(to, &[rows, bins], weight))])
-}
-
-/// A determinant of each matrix.
-pub(crate) fn det(at: &mut At<'_, '_>) -> Step {
-    let all = at.all(1, 1)?;
-    at.add(bricolage_ir::ops::Det, &all)
 }

@@ -172,6 +172,10 @@ struct Limits {
 impl Limits {
     /// A mask that is true for what may be seen; `None` where that is everything.
     fn seen(&self, at: &mut At<'_, '_>, s: &Dim, t: &Dim) -> Result<Option<ValueId>, Fault> {
+        let near = self.causal || self.left >= 0 || self.right >= 0;
+        if !near && self.filled.is_none() {
+            return Ok(None);
+        }
         let one = || Dim::from(1);
         let range =
             |start: Dim, len: &Dim| Iota { dtype: DType::I64, start, len: len.clone(), step: 1 };
@@ -186,7 +190,7 @@ impl Limits {
             }
             None => None,
         };
-        if self.causal || self.left >= 0 || self.right >= 0 {
+        if near {
             let first =
                 if filled.is_some() { Dim::from(0) - s.clone() } else { self.offset.clone() };
             let queries = at.add::<ValueId>(range(first, s), &[])?;

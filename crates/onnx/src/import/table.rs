@@ -94,7 +94,7 @@ static ONNX: &[Row] = &[
     row("DFT", 17, signal::dft),
     row("DepthToSpace", 1, arrange::depth_to_space),
     row("DequantizeLinear", 10, quantised::dequantize),
-    row("Det", 11, |at| Ok(vec![signal::det(at)?])),
+    row("Det", 11, contract::det),
     row("Div", 7, |at| binary(at, Binary::Div)),
     row("Dropout", 7, el::dropout),
     row("DynamicQuantizeLinear", 11, quantised::dynamic),
