@@ -1,9 +1,12 @@
 //! Ops that compute.
 
-use super::writer::{
-    At,
-    Attr::{Float, Int, Ints, Text},
-    Fault, Written,
+use super::{
+    integers,
+    writer::{
+        At,
+        Attr::{Float, Int, Ints, Text},
+        Fault, Written,
+    },
 };
 use crate::tensor::number_of;
 use bricolage_ir::ops::{
@@ -146,7 +149,7 @@ pub(crate) fn clip(at: &mut At<'_, '_>, op: &Clip) -> Written {
     at.finish("Clip", &[&x, &min, &max], &[])
 }
 
-fn number(dtype: DType) -> Result<i64, Fault> {
+pub(super) fn number(dtype: DType) -> Result<i64, Fault> {
     number_of(dtype)
         .map(i64::from)
         .ok_or_else(|| Fault::None(format!("ONNX has no element type {dtype}")))
@@ -331,6 +334,11 @@ pub(crate) fn mat_mul(at: &mut At<'_, '_>, op: &MatMul) -> Written {
         let flags = [("transA", Int(turned[0].into())), ("transB", Int(turned[1].into()))];
         return at.same("Gemm", &flags);
     }
+    if turned == [false, false]
+        && let Some(written) = integers::mat_mul(at)
+    {
+        return written;
+    }
     let mut operands = [at.input(0), at.input(1)];
     for i in 0..2 {
         if turned[i] {
@@ -349,35 +357,11 @@ pub(crate) fn einsum(at: &mut At<'_, '_>, op: &Einsum) -> Written {
     at.same("Einsum", &[("equation", Text(&op.equation))])
 }
 
-fn flat(pads: &[(i64, i64)]) -> Vec<i64> {
+pub(super) fn flat(pads: &[(i64, i64)]) -> Vec<i64> {
     pads.iter().map(|p| p.0).chain(pads.iter().map(|p| p.1)).collect()
 }
 
-/// A convolution of integers that come from at most eight bits: ONNX convolves floats, and sums of such
-/// products are exact as `f64`.
-fn integer_conv(at: &mut At<'_, '_>, op: &Conv) -> Written {
-    let dtype = at.dtype(0);
-    if let Some(operand) =
-        (0..3).find(|&i| at.has(i) && !at.is_below(i, if i < 2 { 9 } else { 32 }))
-    {
-        let why = format!("ONNX has no convolution of {dtype}, and operand {operand} may be large");
-        return Err(Fault::None(why));
-    }
-    let mut operands = Vec::new();
-    for i in 0..3 {
-        let name = at.input(i);
-        operands.push(match at.has(i) {
-            true => at.emit("Cast", &[&name], &[("to", Int(number(DType::F64)?))]),
-            false => name,
-        });
-    }
-    let operands: Vec<&str> = operands.iter().map(String::as_str).collect();
-    let pads = flat(&op.pads);
-    let sums = at.emit("Conv", &operands, &conv_attributes(op, &pads));
-    at.finish("Cast", &[&sums], &[("to", Int(number(dtype)?))])
-}
-
-fn conv_attributes<'a>(
+pub(super) fn conv_attributes<'a>(
     op: &'a Conv,
     pads: &'a [i64],
 ) -> [(&'static str, super::writer::Attr<'a>); 4] {
@@ -391,7 +375,7 @@ fn conv_attributes<'a>(
 
 pub(crate) fn conv(at: &mut At<'_, '_>, op: &Conv) -> Written {
     if !at.dtype(0).is_float() {
-        return integer_conv(at, op);
+        return integers::conv(at, op);
     }
     let pads = flat(&op.pads);
     at.same("Conv", &conv_attributes(op, &pads))

@@ -6,7 +6,7 @@ use crate::{
     proto::{AttributeProto, NodeProto, TensorProto, attribute_proto::AttributeType},
     tensor::to_proto,
 };
-use bricolage_ir::{Fact, Graph, Node, NodeId, Op, Role, ValueId, decompose, ops::Binary};
+use bricolage_ir::{Fact, Graph, Node, NodeId, Op, Role, ValueId, decompose};
 use bricolage_tensor::{DType, Dim, Factor, Tensor, Type};
 use prost::bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -276,7 +276,7 @@ pub(crate) struct At<'w, 'g> {
     name: &'w str,
 }
 
-impl At<'_, '_> {
+impl<'w> At<'w, '_> {
     /// Dims of operand `i`.
     pub(crate) fn dims(&self, i: usize) -> Vec<Dim> {
         let value = self.node.inputs.get(i).copied().flatten();
@@ -291,34 +291,14 @@ impl At<'_, '_> {
         ty.map_or(DType::F32, |t| t.dtype)
     }
 
-    /// Whether the elements of operand `i`, integers, are surely below `2^bits` in size: its type holds no
-    /// larger, it is constant, or it is a conversion or a difference of such.
-    pub(crate) fn is_below(&self, i: usize, bits: u32) -> bool {
-        let value = self.node.inputs.get(i).copied().flatten();
-        value.is_some_and(|v| self.is_below_from(v, bits, 8))
+    /// The graph that the node belongs to.
+    pub(crate) fn graph(&self) -> &'w Graph {
+        self.graph
     }
 
-    fn is_below_from(&self, v: ValueId, bits: u32, steps: usize) -> bool {
-        let dtype = self.graph.fact(v).ty.as_tensor().map(|t| t.dtype);
-        if dtype.is_none_or(|d| !d.is_int()) || steps == 0 || bits == 0 {
-            return false;
-        }
-        if dtype.is_some_and(|d| d.bits() <= u64::from(bits)) {
-            return true;
-        }
-        if let Some(t) = self.graph.constant_of(v) {
-            return t.to_i64().iter().all(|v| v.unsigned_abs() < 1 << bits);
-        }
-        let Some(producer) = self.graph.producer(v) else { return false };
-        let node = self.graph.node(producer);
-        let all =
-            |bits| node.inputs.iter().flatten().all(|&v| self.is_below_from(v, bits, steps - 1));
-        match &node.op {
-            Op::Cast(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) => all(bits),
-            // The larger of two sizes has one bit more in a difference.
-            Op::Binary(Binary::Sub) => all(bits - 1),
-            _ => false,
-        }
+    /// Operand `i`, if it is there.
+    pub(crate) fn operand(&self, i: usize) -> Option<ValueId> {
+        self.node.inputs.get(i).copied().flatten()
     }
 
     /// Whether the first result has the dims of the first operand.

@@ -456,6 +456,53 @@ impl Cases {
         self.add("crop", crop, &[f(&[1, 2, 4, 5])]);
     }
 
+    /// Sums of products of integers whose operands are differences of few bits, in the forms that import and
+    /// folded constants give them.
+    fn integers(&mut self) {
+        let mut rng = Rng::new(23);
+        let mut draw = |dtype, dims: &[i64], low: f64, high: f64| {
+            Tensor::generate(dtype, dims, |_| (low + (high - low) * rng.uniform()).floor())
+        };
+        let image = draw(DType::U8, &[1, 2, 5, 4], 0.0, 256.0);
+        let bias = draw(DType::I32, &[3], -900.0, 900.0);
+        let small = draw(DType::I32, &[3, 2, 2, 2], -128.0, 128.0);
+        let centred = draw(DType::I32, &[3, 2, 2, 2], -255.0, 256.0);
+        let filter = draw(DType::I8, &[3, 2, 2, 2], -128.0, 128.0);
+        let zeros = draw(DType::I8, &[3], -9.0, 9.0);
+        for (name, weights, stored) in
+            [("eight", &small, false), ("nine", &centred, false), ("stored", &filter, true)]
+        {
+            let mut graph = Graph::new(name);
+            let node = |name: &str| origin(&format!("/{name}"));
+            let x = graph.input("x", image.ty());
+            let zero = graph.constant("zero", Tensor::of(&[], &[131i32]));
+            let x = graph.add1(Cast::to(DType::I32), &[x], node("cast")).unwrap();
+            let x = graph.add1(Binary::Sub, &[x, zero], node("centre")).unwrap();
+            let mut w = graph.constant("w", weights.clone());
+            if stored {
+                let zeros = graph.constant("zeros", zeros.clone());
+                let to = Shape::fixed(&[3, 1, 1, 1]);
+                let column = graph.add1(Reshape { to }, &[zeros], node("column")).unwrap();
+                let column = graph.add1(Cast::to(DType::I32), &[column], node("wide")).unwrap();
+                w = graph.add1(Cast::to(DType::I32), &[w], node("weights")).unwrap();
+                w = graph.add1(Binary::Sub, &[w, column], node("filter")).unwrap();
+            }
+            let bias = graph.constant("bias", bias.clone());
+            graph.outputs = graph.add(Conv::plain(2), &[x, w, bias], node("conv")).unwrap();
+            let inputs = vec![image.clone().into()];
+            self.0.push(Case { name: format!("integers.conv.{name}"), graph, inputs });
+        }
+        let (rows, columns) =
+            (image.reshaped(&[10, 4]).unwrap(), draw(DType::I32, &[4, 6], 0.0, 256.0));
+        let mut graph = Graph::new("product");
+        let a = graph.input("a", rows.ty());
+        let a = graph.add1(Cast::to(DType::I32), &[a], origin("/cast")).unwrap();
+        let b = graph.constant("b", columns);
+        graph.outputs = graph.add(MatMul::default(), &[a, b], origin("/product")).unwrap();
+        let inputs = vec![rows.into()];
+        self.0.push(Case { name: "integers.product".to_owned(), graph, inputs });
+    }
+
     /// Shapes with symbols, over `x: f32[b, n, 6]` at `b` = 2 and `n` = 3.
     fn symbols(&mut self) {
         let (b, n) = (Dim::symbol("b"), Dim::symbol("n"));
@@ -528,6 +575,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all.movements();
     all.resizes();
     all.symbols();
+    all.integers();
     let covered: Vec<OpKind> =
         all.0.iter().flat_map(|c| c.graph.nodes().map(|n| c.graph.node(n).op.kind())).collect();
     for kind in OpKind::ALL.iter().filter(|&&k| k != OpKind::Opaque) {
