@@ -119,7 +119,8 @@ pub(super) fn mat_mul(at: &mut At<'_, '_>) -> Option<Written> {
 pub(super) fn conv(at: &mut At<'_, '_>, op: &Conv) -> Written {
     let (dtype, pads) = (at.dtype(0), flat(&op.pads));
     let attributes: &[(&str, Attr<'_>)] = &conv_attributes(op, &pads);
-    if let Some(operands) = both(at, [None, Some(0)]) {
+    // Readers know no zero point per filter, though ONNX has it.
+    if let Some(operands) = both(at, [None, None]) {
         let operands = operands.each_ref().map(String::as_str);
         if !at.has(2) {
             return at.finish("ConvInteger", &operands, attributes);

@@ -468,7 +468,7 @@ impl Cases {
         let small = draw(DType::I32, &[3, 2, 2, 2], -128.0, 128.0);
         let centred = draw(DType::I32, &[3, 2, 2, 2], -255.0, 256.0);
         let filter = draw(DType::I8, &[3, 2, 2, 2], -128.0, 128.0);
-        let zeros = draw(DType::I8, &[3], -9.0, 9.0);
+        let zeros = draw(DType::I8, &[1], -9.0, 9.0);
         for (name, weights, stored) in
             [("eight", &small, false), ("nine", &centred, false), ("stored", &filter, true)]
         {
@@ -481,7 +481,7 @@ impl Cases {
             let mut w = graph.constant("w", weights.clone());
             if stored {
                 let zeros = graph.constant("zeros", zeros.clone());
-                let to = Shape::fixed(&[3, 1, 1, 1]);
+                let to = Shape::fixed(&[1, 1, 1, 1]);
                 let column = graph.add1(Reshape { to }, &[zeros], node("column")).unwrap();
                 let column = graph.add1(Cast::to(DType::I32), &[column], node("wide")).unwrap();
                 w = graph.add1(Cast::to(DType::I32), &[w], node("weights")).unwrap();
