@@ -158,18 +158,8 @@ pub(super) fn number(dtype: DType) -> Result<i64, Fault> {
 pub(crate) fn cast(at: &mut At<'_, '_>, op: &Cast) -> Written {
     let to = number(op.to)?;
     let mut attributes = vec![("to", Int(to))];
-    if op.to.is_int() && op.to.bits() < 8 && op.saturate && at.dtype(0).is_float() {
-        // A reader wraps what such a type does not hold.
-        let mut x = at.input(0);
-        let mut from = at.dtype(0);
-        if from.is_narrow_float() {
-            from = DType::F32;
-            x = at.emit("Cast", &[&x], &[("to", Int(number(from)?))]);
-        }
-        let ends = Tensor::from_f64(op.to, &[2], &[f64::NEG_INFINITY, f64::INFINITY]).to_f64();
-        let (low, high) = (at.scalar(from, ends[0]), at.scalar(from, ends[1]));
-        let held = at.emit("Clip", &[&x, &low, &high], &[]);
-        return at.finish("Cast", &[&held], &attributes);
+    if op.to.is_int() && op.to.bits() < 8 && at.dtype(0).is_float() {
+        return short_integer(at, op, to);
     }
     if op.to.is_narrow_float() && !op.saturate {
         attributes.push(("saturate", Int(0)));
@@ -232,6 +222,23 @@ pub(crate) fn linear_attention(at: &mut At<'_, '_>, op: &LinearAttention) -> Wri
             ("scale", Float(op.scale.get())),
         ],
     )
+}
+
+/// Floats as integers of less than a byte. A reader rounds such to the nearest and wraps: the fraction is
+/// dropped before, and what is to saturate is limited.
+fn short_integer(at: &mut At<'_, '_>, op: &Cast, to: i64) -> Written {
+    let (mut x, mut from) = (at.input(0), at.dtype(0));
+    if from.is_narrow_float() {
+        from = DType::F32;
+        x = at.emit("Cast", &[&x], &[("to", Int(number(from)?))]);
+    }
+    if op.saturate {
+        let ends = Tensor::from_f64(op.to, &[2], &[f64::NEG_INFINITY, f64::INFINITY]).to_f64();
+        let (low, high) = (at.scalar(from, ends[0]), at.scalar(from, ends[1]));
+        x = at.emit("Clip", &[&x, &low, &high], &[]);
+    }
+    let whole = at.emit("Cast", &[&x], &[("to", Int(number(DType::I64)?))]);
+    at.finish("Cast", &[&whole], &[("to", Int(to))])
 }
 
 fn granularity(axis: usize, block: i64) -> Vec<(&'static str, super::writer::Attr<'static>)> {

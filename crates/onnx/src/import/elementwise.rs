@@ -123,8 +123,8 @@ pub(crate) fn mean(at: &mut At<'_, '_>) -> Imported {
 }
 
 fn cast_to(at: &mut At<'_, '_>, x: ValueId, to: DType) -> Imported {
-    // Only float types of at most eight bits are told what to do with what they cannot hold. For integers
-    // ONNX leaves it open, and its tests wrap those of less than a byte.
+    // Only float types of at most eight bits are told what to do with what they cannot hold. Integers of less
+    // than a byte get the low bits of the nearest whole number; for others ONNX leaves it open.
     let saturate = match (at.flag("saturate", true)?, to.is_narrow_float()) {
         (saturate, true) => saturate,
         _ => to.bits() >= 8,
@@ -138,6 +138,13 @@ fn cast_to(at: &mut At<'_, '_>, x: ValueId, to: DType) -> Imported {
             return malformed(format!("{what}, found `{other}`"));
         }
     };
+    let mut x = x;
+    if to.is_int() && to.bits() < 8 && at.ty(x)?.dtype.is_float() {
+        if at.ty(x)?.dtype.is_narrow_float() {
+            x = at.add(Cast::to(DType::F32), &[x])?;
+        }
+        x = at.add(Unary::Round, &[x])?;
+    }
     at.one(Cast { to, saturate, powers }, &[x])
 }
 
