@@ -4,9 +4,9 @@ use super::{OPSET, table};
 use crate::{
     ExportError,
     proto::{AttributeProto, NodeProto, TensorProto, attribute_proto::AttributeType},
-    tensor::to_proto,
+    tensor::{number_of, to_proto},
 };
-use bricolage_ir::{Fact, Graph, Node, NodeId, Op, Role, ValueId, decompose};
+use bricolage_ir::{Fact, Graph, Node, NodeId, Op, Role, ValueId, decompose, ops::Unary};
 use bricolage_tensor::{DType, Dim, Factor, Tensor, Type};
 use prost::bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -109,8 +109,8 @@ impl<'g> Writer<'g> {
         &mut self,
         graph: &Graph,
         node: &Node,
-        inputs: Vec<String>,
-        outputs: Vec<String>,
+        mut inputs: Vec<String>,
+        mut outputs: Vec<String>,
     ) -> Result<(), ExportError> {
         let name = node.origin.join(",");
         let op = node.op.kind().name();
@@ -132,8 +132,27 @@ impl<'g> Writer<'g> {
                 _ => {}
             }
         }
-        let mut at = At { writer: self, graph, node, inputs, outputs, name: &name };
-        match table::EXPORTS.get(node.op.kind()) {
+        // Where ONNX's operator lacks a narrow type, it works on a wider one, which holds the same elements.
+        let wide = !takes_narrow(&node.op);
+        let mut narrowed = Vec::new();
+        if wide {
+            for (name, fact) in inputs.iter_mut().zip(&facts) {
+                let ty = fact.and_then(|f| f.ty.as_tensor()).filter(|_| !name.is_empty());
+                if let Some(to) = ty.and_then(|t| wider(t.dtype)) {
+                    let base = name.clone();
+                    *name = self.emit(&base, "Cast", &[&base], conversion(to, true));
+                }
+            }
+            for (name, fact) in outputs.iter_mut().zip(&results) {
+                let Some(t) = fact.ty.as_tensor().filter(|t| wider(t.dtype).is_some()) else {
+                    continue;
+                };
+                let inner = self.fresh(name);
+                narrowed.push((inner.clone(), std::mem::replace(name, inner), t.dtype));
+            }
+        }
+        let mut at = At { writer: self, graph, node, inputs, outputs, name: &name, wide };
+        let written = match table::EXPORTS.get(node.op.kind()) {
             Ok(row) => match row(&mut at, &node.op) {
                 Err(Fault::Decompose) => at.decomposed(),
                 Err(Fault::None(why)) => Err(fault(why)),
@@ -143,7 +162,12 @@ impl<'g> Writer<'g> {
                 Ok(()) => Ok(()),
             },
             Err(why) => Err(fault((*why).to_owned())),
+        };
+        for (inner, outer, to) in narrowed {
+            let attributes = conversion(to, computes(&node.op));
+            self.push("", "Cast", &outer, vec![inner], vec![outer.clone()], attributes);
         }
+        written
     }
 
     /// A constant, shared with others of the same content.
@@ -274,6 +298,8 @@ pub(crate) struct At<'w, 'g> {
     pub(crate) inputs: Vec<String>,
     pub(crate) outputs: Vec<String>,
     name: &'w str,
+    /// Narrow operands and results are written as wider ones.
+    wide: bool,
 }
 
 impl<'w> At<'w, '_> {
@@ -288,7 +314,8 @@ impl<'w> At<'w, '_> {
     pub(crate) fn dtype(&self, i: usize) -> DType {
         let value = self.node.inputs.get(i).copied().flatten();
         let ty = value.and_then(|v| self.graph.fact(v).ty.as_tensor());
-        ty.map_or(DType::F32, |t| t.dtype)
+        let own = ty.map_or(DType::F32, |t| t.dtype);
+        wider(own).filter(|_| self.wide).unwrap_or(own)
     }
 
     /// The graph that the node belongs to.
@@ -443,6 +470,47 @@ impl<'w> At<'w, '_> {
         }
         Ok(())
     }
+}
+
+/// The type of a byte or more that holds all elements of a narrow one.
+fn wider(dtype: DType) -> Option<DType> {
+    match dtype {
+        DType::I4 | DType::I2 => Some(DType::I8),
+        DType::U4 | DType::U2 => Some(DType::U8),
+        _ if dtype.is_narrow_float() => Some(DType::F32),
+        _ => None,
+    }
+}
+
+/// Whether ONNX's operators for it have all types.
+fn takes_narrow(op: &Op) -> bool {
+    match op {
+        Op::Unary(f) => *f == Unary::Identity,
+        Op::Cast(_) | Op::BitCast(_) | Op::Quantize(_) | Op::Dequantize(_) => true,
+        Op::Reshape(_) | Op::Transpose(_) | Op::ShapeOf(_) | Op::Opaque(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether results may be numbers that no operand is.
+fn computes(op: &Op) -> bool {
+    match op {
+        Op::Select(_) | Op::Expand(_) | Op::Tile(_) | Op::Concat(_) | Op::Split(_) => false,
+        Op::Slice(_) | Op::Pad(_) | Op::Gather(_) | Op::GatherElements(_) => false,
+        Op::GatherNd(_) | Op::ScatterElements(_) | Op::ScatterNd(_) | Op::TopK(_) => false,
+        Op::DepthToSpace(_) | Op::SpaceToDepth(_) | Op::OneHot(_) | Op::Trilu(_) => false,
+        _ => true,
+    }
+}
+
+/// The attributes of a conversion.
+fn conversion(to: DType, saturate: bool) -> Vec<AttributeProto> {
+    let number = number_of(to).map_or(0, i64::from);
+    let mut attributes = vec![attribute("to", Attr::Int(number))];
+    if to.is_narrow_float() && !saturate {
+        attributes.push(attribute("saturate", Attr::Int(0)));
+    }
+    attributes
 }
 
 fn list(attributes: &[(&str, Attr<'_>)]) -> Vec<AttributeProto> {

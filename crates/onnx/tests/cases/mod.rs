@@ -306,7 +306,12 @@ impl Cases {
             self.add(dtype.name(), Cast::to(dtype), &[within(&[7], 0.6, 9.0)]);
             let back = In::Random(dtype, vec![7], 0.0, 9.0);
             self.add(&format!("from_{dtype}"), Cast::to(DType::F32), std::slice::from_ref(&back));
-            self.add(dtype.name(), Transpose { perm: vec![0] }, &[back]);
+            self.add(dtype.name(), Transpose { perm: vec![0] }, std::slice::from_ref(&back));
+            self.add(dtype.name(), Gather { axis: 0 }, &[back.clone(), longs(&[3], &[6, 0, -2])]);
+            let pad = Pad { mode: PadMode::Constant, before: dims(&[1]), after: dims(&[2]) };
+            if dtype != DType::F8E8M0 {
+                self.add(dtype.name(), pad, &[back]);
+            }
         }
         let nearest = Cast { powers: Powers::Nearest, ..Cast::to(DType::F8E8M0) };
         self.add("nearest", nearest, &[within(&[7], 0.1, 9.0)]);
