@@ -440,7 +440,8 @@ impl Loaded {
     ) -> Result<Vec<Tensor>, Error> {
         let find = |p: &bricolage_runtime::Port| {
             let name = format!("{prefix}{}", p.name);
-            let found = test.iter().find(|(n, _)| *n == name).map(|(_, t)| t.clone());
+            let found = test.iter().find(|(n, _)| *n == name);
+            let found = found.map(|(_, t)| npz::as_type(t.clone(), p.ty.dtype));
             found.ok_or_else(|| Error::Artefact {
                 path: self.folder.clone(),
                 why: format!("its self-test lacks `{name}`"),

@@ -1,7 +1,7 @@
 //! Inputs for a model: fixed by the user's sizes, drawn from a seed, or read from a file.
 
 pub use crate::draw::Draw;
-use crate::{Error, InputShape};
+use crate::{Error, InputShape, npz};
 use bricolage_ir::{Graph, ValueId};
 use bricolage_measure::Machine;
 use bricolage_tensor::{Datum, Dim, Rng, Symbol, Tensor, Type};
@@ -167,6 +167,7 @@ pub fn match_inputs(graph: &Graph, given: Vec<(String, Tensor)>) -> Result<Vec<T
             help: format!("the inputs are {}", names(graph)),
         })?;
         let Type::Tensor(t) = &graph.fact(value).ty else { continue };
+        let tensor = npz::as_type(tensor, t.dtype);
         let fits = t.dtype == tensor.dtype()
             && t.shape.len() == tensor.dims().len()
             && t.shape

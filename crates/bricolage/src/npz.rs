@@ -3,7 +3,10 @@
 //! The format is described in NumPy's manual, `numpy.lib.format`. Both storage orders are read;
 //! row-major is written. `bf16` has no NumPy type and is written as the package `ml_dtypes` does: as the
 //! type `|V2`, opaque elements of two bytes. `numpy.load(..)[name].view(ml_dtypes.bfloat16)` reads
-//! them; what `numpy.savez` writes of such an array is read here.
+//! them; what `numpy.savez` writes of such an array is read here. Other element types that NumPy lacks,
+//! `f8..`, `f4e2m1` and integers of less than a byte, npz cannot hold: their codes are written, one a byte,
+//! as `u8`, and read as that. [`as_type`] makes them what they were, for a reader that knows; in Python
+//! `numpy.load(..)[name].view(ml_dtypes.float8_e5m2)` does.
 
 use crate::temporary;
 use bricolage_runtime::open_file;
@@ -105,7 +108,10 @@ fn write_to(to: impl Write + Seek, tensors: &[(String, Tensor)]) -> io::Result<(
     for (name, tensor) in tensors {
         zip.start_file(format!("{name}.npy"), options).map_err(io::Error::other)?;
         zip.write_all(&npy_header(tensor))?;
-        zip.write_all(tensor.bytes())?;
+        match descr_of(tensor.dtype()) {
+            Some(_) => zip.write_all(tensor.bytes())?,
+            None => zip.write_all(&tensor.codes())?,
+        }
     }
     zip.finish().map_err(io::Error::other)?;
     calm.failed.map_or(Ok(()), Err)
@@ -161,8 +167,19 @@ impl<W: Write + Seek> Seek for Calm<W> {
     }
 }
 
-fn npy_header(tensor: &Tensor) -> Vec<u8> {
-    let descr = match tensor.dtype() {
+/// The tensor with elements of `dtype`, where npz holds their codes in its stead.
+pub fn as_type(tensor: Tensor, dtype: DType) -> Tensor {
+    match tensor.dtype() {
+        DType::U8 if descr_of(dtype).is_none() => {
+            Tensor::from_codes(dtype, tensor.dims(), tensor.bytes())
+        }
+        _ => tensor,
+    }
+}
+
+/// NumPy's name of an element type; `None` for one that npz cannot hold.
+fn descr_of(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
         DType::F32 => "<f4",
         DType::F64 => "<f8",
         DType::F16 => "<f2",
@@ -175,8 +192,14 @@ fn npy_header(tensor: &Tensor) -> Vec<u8> {
         DType::BF16 => "|V2",
         DType::U32 => "<u4",
         DType::U64 => "<u8",
-        _ => "|b1",
-    };
+        DType::Bool => "|b1",
+        _ => return None,
+    })
+}
+
+fn npy_header(tensor: &Tensor) -> Vec<u8> {
+    // Codes, where there is no such type.
+    let descr = descr_of(tensor.dtype()).unwrap_or("|u1");
     let dims: Vec<String> = tensor.dims().iter().map(|d| format!("{d},")).collect();
     let mut header =
         format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", dims.join(" "));
@@ -282,7 +305,17 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("bricolage-npz-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("x.npz");
-        let tensors: Vec<(String, Tensor)> = DType::ALL
+        let (held, other): (Vec<DType>, Vec<DType>) =
+            DType::ALL.iter().copied().partition(|&d| descr_of(d).is_some());
+        for dtype in other {
+            let t = Tensor::generate(dtype, &[3], |i| i as f64);
+            write(&path, &[("x".to_owned(), t.clone())]).unwrap();
+            let codes = read(&path).unwrap().remove(0).1;
+            assert_eq!(codes, Tensor::of(&[3], &t.codes()));
+            assert_eq!(as_type(codes, dtype), t);
+        }
+        assert_eq!(held.len(), 13);
+        let tensors: Vec<(String, Tensor)> = held
             .iter()
             .map(|&d| (format!("a/{d}"), Tensor::generate(d, &[2, 3], |i| (i % 2) as f64)))
             .chain([

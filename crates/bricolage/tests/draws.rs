@@ -28,7 +28,7 @@ impl Maker {
         self.0.add1(op, inputs, origin("node")).unwrap()
     }
     fn to(&mut self, dtype: DType, v: ValueId) -> ValueId {
-        self.op(ops::Cast { to: dtype, saturate: true }, &[v])
+        self.op(ops::Cast::to(dtype), &[v])
     }
     /// How the first input is drawn when `result` is the output.
     fn draw(mut self, result: ValueId) -> Draw {

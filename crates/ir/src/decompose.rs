@@ -4,9 +4,9 @@
 use crate::{
     Fact, Graph, Op, Origin, Real, TypeError, ValueId,
     ops::{
-        Attention, BatchNorm, Binary, Cast, Clip, DepthOrder, DepthToSpace, Expand, GroupNorm,
-        Iota, LayerNorm, Lrn, MatMul, Pool, PoolKind, Reduce, ReduceKind, Reshape, Select, Slice,
-        Softmax, SpaceToDepth, Split, Tile, Transpose, Unary,
+        Attention, BatchNorm, Binary, Cast, Clip, DepthOrder, DepthToSpace, Dequantize, Expand,
+        GroupNorm, Iota, LayerNorm, Lrn, MatMul, Pool, PoolKind, Quantize, Reduce, ReduceKind,
+        Reshape, Select, Slice, Softmax, SpaceToDepth, Split, Tile, Transpose, Unary,
     },
     origin,
 };
@@ -48,6 +48,14 @@ pub fn decompose(op: &Op, inputs: &[Option<&Fact>]) -> Result<Option<Graph>, Typ
         Op::Tile(op) => Some(vec![b.tile(op, x)?]),
         Op::DepthToSpace(op) => Some(vec![b.depth_to_space(*op, x)?]),
         Op::SpaceToDepth(op) => Some(vec![b.space_to_depth(*op, x)?]),
+        Op::Quantize(op) => match at(1) {
+            Some(scale) => Some(vec![b.quantize(*op, x, scale, at(2))?]),
+            None => None,
+        },
+        Op::Dequantize(op) => match at(1) {
+            Some(scale) => Some(vec![b.dequantize(*op, x, scale, at(2))?]),
+            None => None,
+        },
         _ => None,
     };
     Ok(outputs.map(|outputs| {
@@ -335,7 +343,7 @@ impl Builder {
         let mut all = vec![self.affine(y, scale, bias)?];
         if op.statistics {
             let to = if ty.dtype == DType::F64 { DType::F64 } else { DType::F32 };
-            let cast = Cast { to, saturate: true };
+            let cast = Cast::to(to);
             if !op.rms {
                 all.push(self.add(cast, &[mean])?);
             }
@@ -417,7 +425,7 @@ impl Builder {
                 }
                 _ => {
                     let to = self.ty(q).dtype;
-                    self.add(Cast { to, saturate: true }, &[mask])?
+                    self.add(Cast::to(to), &[mask])?
                 }
             });
         }
@@ -463,6 +471,75 @@ impl Builder {
         let to = Shape(vec![b.clone(), h.clone(), share.clone(), s[2].clone(), s[3].clone()]);
         let repeated = self.add(Expand { to }, &[apart])?;
         self.reshape(repeated, [b, &h * share, s[2].clone(), s[3].clone()])
+    }
+
+    fn cast(&mut self, x: ValueId, to: DType) -> Built {
+        if self.ty(x).dtype == to { Ok(x) } else { self.add(Cast::to(to), &[x]) }
+    }
+
+    /// A scale or a zero point for elements of `x`, so that it broadcasts to them.
+    fn spread(&mut self, v: ValueId, x: ValueId, axis: usize, block: i64) -> Built {
+        let (own, shape) = (self.ty(v).shape, self.ty(x).shape);
+        if own.is_empty() {
+            return Ok(v);
+        }
+        if block == 0 {
+            let after = (axis + 1..shape.len()).map(|_| Dim::from(1));
+            return self.reshape(v, std::iter::once(own[0].clone()).chain(after));
+        }
+        let mut apart = own.0.clone();
+        apart.insert(axis + 1, Dim::from(1));
+        let v = self.reshape(v, apart.clone())?;
+        apart[axis + 1] = Dim::from(block);
+        let v = self.add(Expand { to: Shape(apart) }, &[v])?;
+        let mut whole = own.0;
+        whole[axis] = &whole[axis] * &Dim::from(block);
+        let v = self.reshape(v, whole)?;
+        // The last block may be shorter.
+        let ends = vec![shape[axis].clone()];
+        self.add(Slice { axes: vec![axis], starts: vec![Dim::from(0)], ends, steps: vec![1] }, &[v])
+    }
+
+    fn quantize(
+        &mut self,
+        op: Quantize,
+        x: ValueId,
+        scale: ValueId,
+        zero: Option<ValueId>,
+    ) -> Built {
+        let scale = self.spread(scale, x, op.axis, op.block)?;
+        let (numerator, scale) = (self.cast(x, op.precision)?, self.cast(scale, op.precision)?);
+        let mut y = self.add(Binary::Div, &[numerator, scale])?;
+        if op.to.is_int() {
+            y = self.add(Unary::Round, &[y])?;
+        }
+        if let Some(zero) = zero {
+            let wide = if op.precision.bits() < 32 { DType::F32 } else { op.precision };
+            let zero = self.spread(zero, x, op.axis, op.block)?;
+            let (y_wide, zero) = (self.cast(y, wide)?, self.cast(zero, wide)?);
+            y = self.add(Binary::Add, &[y_wide, zero])?;
+        }
+        self.add(Cast { saturate: op.saturate || op.to.is_int(), ..Cast::to(op.to) }, &[y])
+    }
+
+    fn dequantize(
+        &mut self,
+        op: Dequantize,
+        x: ValueId,
+        scale: ValueId,
+        zero: Option<ValueId>,
+    ) -> Built {
+        let wide = if op.to.bits() < 32 { DType::F32 } else { op.to };
+        let mut y = self.cast(x, wide)?;
+        if let Some(zero) = zero {
+            let zero = self.spread(zero, x, op.axis, op.block)?;
+            let zero = self.cast(zero, wide)?;
+            y = self.add(Binary::Sub, &[y, zero])?;
+        }
+        let scale = self.spread(scale, x, op.axis, op.block)?;
+        let scale = self.cast(scale, wide)?;
+        let y = self.add(Binary::Mul, &[y, scale])?;
+        self.cast(y, op.to)
     }
 
     fn split(&mut self, op: &Split, x: ValueId) -> Result<Vec<ValueId>, TypeError> {

@@ -15,7 +15,9 @@
 //! beside the text. `_` is an absent operand; `alias 0 1` and `after %v` may follow the origin.
 
 use crate::{Graph, NodeId, OpKind, Origin, Role, TypeError, ValueId};
-use bricolage_tensor::{DType, Dim, Shape, Symbol, Tensor, TensorType, Type};
+use bricolage_tensor::{
+    DType, Dim, Narrowing, Shape, Symbol, Tensor, TensorType, Type, decode_float, encode_float,
+};
 use half::{bf16, f16};
 use std::{fmt::Write, sync::Arc};
 
@@ -112,6 +114,13 @@ fn numbers(t: &Tensor) -> Vec<String> {
             .iter()
             .map(|v| float(v.to_f64(), format!("{:?}", v.to_f32()), u64::from(v.to_bits())))
             .collect(),
+        dtype if dtype.is_narrow_float() => {
+            let one = |&code: &u8| {
+                let value = decode_float(dtype, code);
+                float(value, format!("{value:?}"), u64::from(code))
+            };
+            t.codes().iter().map(one).collect()
+        }
         DType::U64 => t.elements::<u64>().iter().map(u64::to_string).collect(),
         _ => t.to_i64().iter().map(i64::to_string).collect(),
     }
@@ -504,6 +513,15 @@ fn read_numbers(dtype: DType, dims: &[i64], words: &[&str]) -> Option<Tensor> {
             Tensor::of(
                 dims,
                 &all(words, |w| bits(w).map(|b| bf16::from_bits(b as u16)).or_else(|| near(w)))?,
+            )
+        }
+        dtype if dtype.is_narrow_float() => {
+            let how = Narrowing { saturate: false, ..Narrowing::default() };
+            let near = |w: &str| w.parse().ok().map(|v| encode_float(dtype, v, how));
+            Tensor::from_codes(
+                dtype,
+                dims,
+                &all(words, |w| bits(w).map(|b| b as u8).or_else(|| near(w)))?,
             )
         }
         DType::U64 => Tensor::of(dims, &all(words, |w| w.parse::<u64>().ok())?),

@@ -344,11 +344,11 @@ fn halves_round_once_and_to_even() {
     let x = Tensor::of(&[4], &[0.5f32, 1.5, 2.5, -0.5]);
     assert_eq!(run(Unary::Round, &[&x])[0].to_f64(), [0.0, 2.0, 2.0, 0.0]);
     let wide = Tensor::of(&[3], &[2049.0f32, 2051.0, 65520.0]);
-    let half = run(Cast { to: DType::F16, saturate: true }, &[&wide]).remove(0);
+    let half = run(Cast::to(DType::F16), &[&wide]).remove(0);
     assert_eq!(half.to_f64(), [2048.0, 2052.0, f64::INFINITY]);
     let big = Tensor::of(&[2], &[300.7f32, -1.0]);
-    let saturated = run(Cast { to: DType::U8, saturate: true }, &[&big]).remove(0);
-    let wrapped = run(Cast { to: DType::U8, saturate: false }, &[&big]).remove(0);
+    let saturated = run(Cast::to(DType::U8), &[&big]).remove(0);
+    let wrapped = run(Cast { saturate: false, ..Cast::to(DType::U8) }, &[&big]).remove(0);
     assert_eq!((saturated.to_i64(), wrapped.to_i64()), (vec![255, 0], vec![44, 255]));
     let rows = Tensor::of(&[1, 3], &[f32::NEG_INFINITY, 1000.0, 1000.0]);
     assert_eq!(run(Softmax { axis: 1, log: false }, &[&rows])[0].to_f64(), [0.0, 0.5, 0.5]);
@@ -401,7 +401,7 @@ fn an_exact_mask_has_no_noise() {
     let mask = g.input("mask", TensorType::fixed(DType::I64, &[4]));
     let number = |g: &mut Graph, name: &str, v: f32| g.constant(name, Tensor::of(&[], &[v]));
     let (one, low) = (number(&mut g, "one", 1.0), number(&mut g, "low", f32::MIN));
-    let mask = g.add1(Cast { to: DType::F32, saturate: true }, &[mask], origin("cast")).unwrap();
+    let mask = g.add1(Cast::to(DType::F32), &[mask], origin("cast")).unwrap();
     let hidden = g.add1(Binary::Sub, &[one, mask], origin("sub")).unwrap();
     let shift = g.add1(Binary::Mul, &[hidden, low], origin("mul")).unwrap();
     let y = g.add1(Binary::Add, &[scores, shift], origin("add")).unwrap();

@@ -32,13 +32,23 @@ pub(crate) fn dtype_of(number: i32) -> Result<DType, TensorFault> {
         DataType::Uint32 => DType::U32,
         DataType::Uint64 => DType::U64,
         DataType::Bool => DType::Bool,
+        DataType::Float8e4m3fn => DType::F8E4M3FN,
+        DataType::Float8e4m3fnuz => DType::F8E4M3FNUZ,
+        DataType::Float8e5m2 => DType::F8E5M2,
+        DataType::Float8e5m2fnuz => DType::F8E5M2FNUZ,
+        DataType::Float8e8m0 => DType::F8E8M0,
+        DataType::Float4e2m1 => DType::F4E2M1,
+        DataType::Int4 => DType::I4,
+        DataType::Uint4 => DType::U4,
+        DataType::Int2 => DType::I2,
+        DataType::Uint2 => DType::U2,
         _ => return Err(found()),
     })
 }
 
 /// The number of an element type; `None` for one that ONNX lacks.
 pub(crate) fn number_of(dtype: DType) -> Option<i32> {
-    (1..=16).find(|&n| dtype_of(n) == Ok(dtype))
+    (1..=26).find(|&n| dtype_of(n) == Ok(dtype))
 }
 
 /// Files beside a model, mapped once each.
@@ -132,13 +142,15 @@ pub(crate) fn from_proto(
     let needed = ty.byte_len().ok_or_else(impossible)?;
     if t.data_location() == crate::proto::tensor_proto::DataLocation::External {
         let bytes = if needed == 0 { Storage::copy_of(&[]) } else { external.read(t, needed)? };
-        return Ok(boolean(Tensor::new(dtype, &t.dims, bytes)?));
+        return Ok(cleared(Tensor::new(dtype, &t.dims, bytes)?));
     }
     if let Some(raw) = t.raw_data.as_ref().filter(|raw| !raw.is_empty() || no_numbers(t)) {
         let len = raw.len();
         let bytes = Storage::shared(Arc::new(raw.clone()), 0, len);
-        return Ok(boolean(Tensor::new(dtype, &t.dims, bytes)?));
+        return Ok(cleared(Tensor::new(dtype, &t.dims, bytes)?));
     }
+    // Elements below a byte share a number with their neighbours, as they share a byte.
+    let count = if dtype.bits() < 8 { needed } else { count };
     let expect = |found: usize| match found as u64 {
         found if found == count => Ok(()),
         found => Err(TensorFault::Count { needed: count, found }),
@@ -171,6 +183,11 @@ pub(crate) fn from_proto(
                 t.int32_data.iter().flat_map(|&v| (v as u16).to_le_bytes()).collect();
             Tensor::new(dtype, &t.dims, Storage::copy_of(&bits))?
         }
+        _ if dtype.is_narrow_float() || dtype.bits() < 8 => {
+            expect(t.int32_data.len())?;
+            let bits: Vec<u8> = t.int32_data.iter().map(|&v| v as u8).collect();
+            cleared(Tensor::new(dtype, &t.dims, Storage::copy_of(&bits))?)
+        }
         _ => {
             expect(t.int32_data.len())?;
             let wide: Vec<i64> = t.int32_data.iter().map(|&v| i64::from(v)).collect();
@@ -192,8 +209,12 @@ fn no_numbers(t: &TensorProto) -> bool {
         && t.uint64_data.is_empty()
 }
 
-/// Truth values as 0 and 1, whatever bytes were stored.
-fn boolean(t: Tensor) -> Tensor {
+/// Truth values as 0 and 1 and bits left over as 0, whatever was stored.
+fn cleared(t: Tensor) -> Tensor {
+    let over = t.len() as u64 * t.dtype().bits() % 8;
+    if over != 0 && t.bytes().last().is_some_and(|last| last >> over != 0) {
+        return Tensor::from_codes(t.dtype(), t.dims(), &t.codes());
+    }
     if t.dtype() != DType::Bool || t.bytes().iter().all(|&b| b < 2) {
         return t;
     }
@@ -208,7 +229,12 @@ pub(crate) fn from_sparse(
 ) -> Result<Tensor, TensorFault> {
     const MOST: u64 = 1 << 30;
     let missing = || TensorFault::Coordinates { dims: t.dims.clone(), found: "none".to_owned() };
-    let values = from_proto(t.values.as_ref().ok_or_else(missing)?, external)?;
+    let stored = from_proto(t.values.as_ref().ok_or_else(missing)?, external)?;
+    let packed = stored.dtype().bits() < 8;
+    let values = match packed {
+        true => Tensor::of(stored.dims(), &stored.codes()),
+        false => stored.clone(),
+    };
     let at = from_proto(t.indices.as_ref().ok_or_else(missing)?, external)?;
     let ty = TensorType::fixed(values.dtype(), &t.dims);
     let impossible =
@@ -248,7 +274,10 @@ pub(crate) fn from_sparse(
             to[place * width..][..width].copy_from_slice(from);
         }
     });
-    Ok(Tensor::new(values.dtype(), &t.dims, bytes)?)
+    Ok(match packed {
+        true => Tensor::from_codes(stored.dtype(), &t.dims, &bytes),
+        false => Tensor::new(values.dtype(), &t.dims, bytes)?,
+    })
 }
 
 /// The tensor with its bytes inline.
@@ -281,4 +310,56 @@ pub fn read_tensor(bytes: Storage) -> Result<Tensor, ImportError> {
 /// Writes a single tensor (as a `TensorProto`) under a name.
 pub fn write_tensor(name: &str, tensor: &Tensor) -> Vec<u8> {
     to_proto(name, tensor).expect("every element type has a number in ONNX").encode_to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proto(ty: DataType, dims: &[i64]) -> TensorProto {
+        TensorProto { dims: dims.to_vec(), data_type: Some(ty as i32), ..TensorProto::default() }
+    }
+
+    fn read(t: &TensorProto) -> Result<Tensor, TensorFault> {
+        from_proto(t, &mut External::new(None))
+    }
+
+    #[test]
+    fn every_type_is_written_and_read() {
+        for &dtype in DType::ALL {
+            let t = Tensor::generate(dtype, &[3, 1], |i| i as f64);
+            let again = read_tensor(Storage::copy_of(&write_tensor("x", &t))).unwrap();
+            assert_eq!(again, t, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn elements_below_a_byte_share_their_numbers() {
+        let mut t = proto(DataType::Int4, &[3]);
+        t.int32_data = vec![0xE1, 0x97];
+        let expected = Tensor::from_i64(DType::I4, &[3], &[1, -2, 7]);
+        assert_eq!(read(&t), Ok(expected.clone()), "bits left over are cleared");
+        t.int32_data.push(0);
+        assert_eq!(read(&t), Err(TensorFault::Count { needed: 2, found: 3 }));
+        t.int32_data.clear();
+        t.raw_data = Some(vec![0xE1, 0x97].into());
+        assert_eq!(read(&t), Ok(expected));
+        let mut t = proto(DataType::Uint2, &[5]);
+        t.int32_data = vec![0b1110_0100, 0b10];
+        assert_eq!(read(&t).unwrap().to_i64(), [0, 1, 2, 3, 2]);
+        let mut t = proto(DataType::Float8e5m2, &[2]);
+        t.int32_data = vec![0x3C, 0xFC];
+        assert_eq!(read(&t).unwrap().to_f64(), [1.0, f64::NEG_INFINITY]);
+    }
+
+    #[test]
+    fn sparse_elements_below_a_byte_find_their_places() {
+        let mut values = proto(DataType::Uint4, &[2]);
+        values.int32_data = vec![0x95];
+        let mut indices = proto(DataType::Int64, &[2]);
+        indices.int64_data = vec![1, 4];
+        let t = SparseTensorProto { values: Some(values), indices: Some(indices), dims: vec![5] };
+        let dense = from_sparse(&t, &mut External::new(None)).unwrap();
+        assert_eq!(dense, Tensor::from_i64(DType::U4, &[5], &[0, 5, 0, 0, 9]));
+    }
 }

@@ -16,6 +16,10 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 const ALIGNED: &str = "expected from the unrounded size of the result; onnxruntime and PyTorch, \
                        like the graph, take the size that the result has";
 
+/// Cases whose expected results are sums that cancel, rounded to single precision on the way: each errs by a
+/// rounding of the largest, and is compared within that.
+const CANCELLED: &[&str] = &["test_dft_inverse", "test_dft_inverse_opset19"];
+
 enum Outcome {
     Passed,
     Unsupported(String),
@@ -51,10 +55,15 @@ fn differs(got: &Tensor, want: &Tensor, (rtol, atol): (f64, f64)) -> Option<Stri
     all.first().map(|first| format!("{} differ, {first}", all.len()))
 }
 
-fn tolerance(folder: &Path) -> (f64, f64) {
+fn tolerance(folder: &Path, want: &Tensor) -> (f64, f64) {
     let text = fs::read_to_string(folder.join("tolerance.txt")).unwrap();
     let (rtol, atol) = text.split_once(' ').unwrap();
-    (rtol.parse().unwrap(), atol.parse().unwrap())
+    let (rtol, mut atol): (f64, f64) = (rtol.parse().unwrap(), atol.parse().unwrap());
+    if CANCELLED.iter().any(|name| folder.ends_with(name)) {
+        let largest = want.to_f64().iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+        atol = atol.max(largest * f64::from(f32::EPSILON) / 2.0);
+    }
+    (rtol, atol)
 }
 
 fn run(folder: &Path, file: &str) -> Outcome {
@@ -105,7 +114,7 @@ fn run(folder: &Path, file: &str) -> Outcome {
             }
             for (i, (got, want)) in got.iter().zip(&outputs).enumerate() {
                 let got = got.as_tensor().unwrap();
-                if let Some(why) = differs(got, want, tolerance(folder)) {
+                if let Some(why) = differs(got, want, tolerance(folder, want)) {
                     return Outcome::Failed(format!("{what}: output {i}: {why}"));
                 }
             }

@@ -82,3 +82,20 @@ fn large_constants_of_a_structure_lie_apart() {
     let error = import(Storage::copy_of(&structure.bytes), None).unwrap_err();
     assert_eq!(error.code(), "onnx::external-data");
 }
+
+#[test]
+fn integer_operators_are_found_again() {
+    let cases = cases::cases();
+    for (name, op, found) in [
+        ("integers.conv.eight", "ConvInteger", true),
+        ("integers.conv.stored", "ConvInteger", true),
+        // Weights of nine bits fit no operand of it.
+        ("integers.conv.nine", "ConvInteger", false),
+        ("integers.product", "MatMulInteger", true),
+    ] {
+        let case = cases.iter().find(|c| c.name == name).unwrap();
+        let bytes = export(&case.graph).unwrap();
+        let there = bytes.windows(op.len()).any(|w| w == op.as_bytes());
+        assert_eq!(there, found, "{name}");
+    }
+}

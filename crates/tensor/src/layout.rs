@@ -6,7 +6,8 @@ use crate::{Format, Layout, Storage, Tensor, TensorError};
 impl Format {
     /// The elements of `tensor` in this format, padding zero.
     ///
-    /// Returns `None` when the element type differs, or the layout does not fit the rank.
+    /// Returns `None` when the element type differs, or the layout does not fit the rank, or elements of
+    /// less than a byte lie in another order than row-major.
     pub fn pack(&self, tensor: &Tensor) -> Option<Storage> {
         if self.dtype != tensor.dtype() {
             return None;
@@ -15,6 +16,9 @@ impl Format {
             return Some(tensor.storage().clone());
         }
         let len = usize::try_from(self.byte_len(tensor.dims())?).ok()?;
+        if self.dtype.bits() < 8 {
+            return None;
+        }
         Some(Storage::build(len, |to| match self.dtype.bits() / 8 {
             1 => self.pack_elements::<1>(tensor, to),
             2 => self.pack_elements::<2>(tensor, to),
@@ -33,7 +37,8 @@ impl Format {
 
     /// The tensor with logical `dims` whose elements lie in `bytes` in this format.
     ///
-    /// Fails when the layout does not fit the rank or the number of bytes is wrong.
+    /// Fails when the layout does not fit the rank, the number of bytes is wrong, or elements of less than
+    /// a byte lie in another order than row-major.
     pub fn unpack(&self, dims: &[i64], bytes: &[u8]) -> Result<Tensor, TensorError> {
         let impossible = || TensorError::Dims { dtype: self.dtype, dims: dims.to_vec() };
         let needed = self.byte_len(dims).ok_or_else(impossible)?;
@@ -48,6 +53,9 @@ impl Format {
         }
         if self.layout == Layout::Plain {
             return Tensor::new(self.dtype, dims, Storage::copy_of(bytes));
+        }
+        if self.dtype.bits() < 8 {
+            return Err(impossible());
         }
         let plain = Format::plain(self.dtype).byte_len(dims).ok_or_else(impossible)? as usize;
         let storage = Storage::build(plain, |to| match self.dtype.bits() / 8 {
@@ -176,6 +184,7 @@ mod tests {
             };
             let format = Format { dtype, layout };
             let dims: Vec<i64> = dims.iter().enumerate().map(|(d, &n)| if d < 2 { n } else { n % 6 + 1 }).collect();
+            proptest::prop_assume!(dtype.bits() >= 8);
             let size = (dtype.bits() / 8) as usize;
             let count = dims.iter().product::<i64>() as usize;
             let bytes: Vec<u8> = (0..count * size).map(|i| (i * 37 % 251) as u8 + 1).collect();

@@ -1,6 +1,6 @@
 //! Host tensors: typed bytes in row-major order.
 
-use crate::{DType, Element, Storage, TensorType};
+use crate::{DType, Element, Narrowing, Storage, TensorType, decode_float, encode_float};
 use half::{bf16, f16};
 use std::borrow::Cow;
 
@@ -80,10 +80,57 @@ impl Tensor {
         Tensor::from_f64(dtype, dims, &values)
     }
 
-    /// A tensor of `values` rounded to the nearest element (ties to even for floats; integers
-    /// round toward zero and saturate; `Bool` is true for all but 0). Panics when the number of
-    /// values does not fit `dims`.
+    /// A tensor of a type of at most eight bits, made of the codes of its elements, one a byte; bits above
+    /// those of the type are dropped. Panics for another type, and when the number of codes does not fit
+    /// `dims`.
+    pub fn from_codes(dtype: DType, dims: &[i64], codes: &[u8]) -> Tensor {
+        let bits = dtype.bits() as usize;
+        assert!(bits <= 8, "elements of {dtype} are larger than their codes would be");
+        let storage = match 8 / bits {
+            1 => Storage::copy_of(codes),
+            per => Storage::build(codes.len().div_ceil(per), |to| {
+                for (byte, codes) in to.iter_mut().zip(codes.chunks(per)) {
+                    for (i, code) in codes.iter().enumerate() {
+                        *byte |= (code & ((1 << bits) - 1)) << (i * bits);
+                    }
+                }
+            }),
+        };
+        Tensor::new(dtype, dims, storage)
+            .expect("the caller gives as many elements as the dims need")
+    }
+
+    /// The codes of the elements, one a byte. Panics for a type of more than eight bits.
+    pub fn codes(&self) -> Cow<'_, [u8]> {
+        let bits = self.dtype.bits() as usize;
+        assert!(bits <= 8, "elements of {} are larger than their codes would be", self.dtype);
+        match 8 / bits {
+            1 => Cow::Borrowed(&*self.bytes),
+            per => {
+                let of = |byte: &u8| {
+                    let byte = *byte;
+                    (0..per).map(move |i| byte >> (i * bits) & ((1 << bits) - 1))
+                };
+                Cow::Owned(self.bytes.iter().flat_map(of).take(self.len()).collect())
+            }
+        }
+    }
+
+    /// A tensor of `values` rounded to the nearest element (ties to even for floats, those of at most eight
+    /// bits as [`Narrowing::default`] says; integers round toward zero and saturate; `Bool` is true for
+    /// all but 0). Panics when the number of values does not fit `dims`.
     pub fn from_f64(dtype: DType, dims: &[i64], values: &[f64]) -> Tensor {
+        Tensor::from_f64_narrowing(dtype, dims, values, Narrowing::default())
+    }
+
+    /// [`Tensor::from_f64`], where `how` says what becomes of numbers that a float type of at most eight
+    /// bits does not hold.
+    pub fn from_f64_narrowing(
+        dtype: DType,
+        dims: &[i64],
+        values: &[f64],
+        how: Narrowing,
+    ) -> Tensor {
         macro_rules! cast {
             ($ty:ty) => {
                 Tensor::of(dims, &values.iter().map(|&v| v as $ty).collect::<Vec<_>>())
@@ -109,6 +156,20 @@ impl Tensor {
             DType::Bool => {
                 Tensor::of_bool(dims, &values.iter().map(|&v| v != 0.0).collect::<Vec<_>>())
             }
+            DType::I4 | DType::U4 | DType::I2 | DType::U2 => {
+                let (low, high) = narrow_limits(dtype);
+                let code = |v: &f64| v.clamp(low, high) as i64 as u8;
+                Tensor::from_codes(dtype, dims, &values.iter().map(code).collect::<Vec<_>>())
+            }
+            DType::F8E4M3FN
+            | DType::F8E4M3FNUZ
+            | DType::F8E5M2
+            | DType::F8E5M2FNUZ
+            | DType::F8E8M0
+            | DType::F4E2M1 => {
+                let code = |v: &f64| encode_float(dtype, *v, how);
+                Tensor::from_codes(dtype, dims, &values.iter().map(code).collect::<Vec<_>>())
+            }
         }
     }
 
@@ -131,6 +192,10 @@ impl Tensor {
             DType::U64 => cast!(u64),
             DType::Bool => {
                 Tensor::of_bool(dims, &values.iter().map(|&v| v != 0).collect::<Vec<_>>())
+            }
+            DType::I4 | DType::U4 | DType::I2 | DType::U2 => {
+                let codes: Vec<u8> = values.iter().map(|&v| v as u8).collect();
+                Tensor::from_codes(dtype, dims, &codes)
             }
             float => {
                 Tensor::from_f64(float, dims, &values.iter().map(|&v| v as f64).collect::<Vec<_>>())
@@ -210,6 +275,19 @@ impl Tensor {
             DType::U16 => cast!(u16),
             DType::U32 => cast!(u32),
             DType::U64 => cast!(u64),
+            DType::I4 | DType::U4 | DType::I2 | DType::U2 => {
+                self.to_i64().into_iter().map(|v| v as f64).collect()
+            }
+            DType::F8E4M3FN
+            | DType::F8E4M3FNUZ
+            | DType::F8E5M2
+            | DType::F8E5M2FNUZ
+            | DType::F8E8M0
+            | DType::F4E2M1 => {
+                let numbers: Vec<f64> =
+                    (0..=u8::MAX).map(|code| decode_float(self.dtype, code)).collect();
+                self.codes().iter().map(|&code| numbers[usize::from(code)]).collect()
+            }
         }
     }
 
@@ -229,9 +307,22 @@ impl Tensor {
             DType::U16 => cast!(u16),
             DType::U32 => cast!(u32),
             DType::U64 => cast!(u64),
+            DType::U4 | DType::U2 => self.codes().iter().map(|&v| i64::from(v)).collect(),
+            DType::I4 | DType::I2 => {
+                // The sign is the highest bit of the code.
+                let above = 8 - self.dtype.bits();
+                let extend = |&code: &u8| i64::from(((code << above) as i8) >> above);
+                self.codes().iter().map(extend).collect()
+            }
             _ => self.to_f64().into_iter().map(|v| v as i64).collect(),
         }
     }
+}
+
+/// Least and greatest number of an integer type of less than a byte.
+fn narrow_limits(dtype: DType) -> (f64, f64) {
+    let count = f64::from(1u8 << dtype.bits());
+    if dtype.is_signed_int() { (-count / 2.0, count / 2.0 - 1.0) } else { (0.0, count - 1.0) }
 }
 
 /// Equal type, dims and bytes; NaNs with equal bits are equal, 0.0 and -0.0 are not.
@@ -269,10 +360,42 @@ mod tests {
     #[test]
     fn every_dtype_converts_both_ways() {
         for &dtype in DType::ALL {
+            // A scale has no zero.
+            let zero = if dtype == DType::F8E8M0 { 2f64.powi(-127) } else { 0.0 };
             let t = Tensor::from_i64(dtype, &[2], &[0, 1]);
-            assert_eq!((t.to_f64(), t.to_i64()), (vec![0.0, 1.0], vec![0, 1]), "{dtype}");
+            assert_eq!((t.to_f64(), t.to_i64()), (vec![zero, 1.0], vec![0, 1]), "{dtype}");
             assert_eq!(t, Tensor::from_f64(dtype, &[2], &[0.0, 1.0]));
         }
         assert_eq!(Tensor::of(&[1], &[i64::MAX]).to_i64(), [i64::MAX]);
+    }
+
+    #[test]
+    fn elements_below_a_byte_lie_lowest_bits_first() {
+        let t = Tensor::from_i64(DType::I4, &[3], &[1, -2, 7]);
+        assert_eq!(t.bytes(), [0xE1, 0x07]);
+        assert_eq!(t.to_i64(), [1, -2, 7]);
+        let t = Tensor::from_i64(DType::U2, &[5], &[0, 1, 2, 3, 2]);
+        assert_eq!(t.bytes(), [0b1110_0100, 0b10]);
+        assert_eq!(t.to_f64(), [0.0, 1.0, 2.0, 3.0, 2.0]);
+        let t = Tensor::from_f64(DType::F4E2M1, &[2, 1], &[-6.0, 0.5]);
+        assert_eq!(t.bytes(), [0x1F]);
+        assert_eq!(*t.codes(), [0xF, 0x1]);
+        assert_eq!(Tensor::from_codes(DType::F4E2M1, &[2, 1], &t.codes()), t);
+    }
+
+    #[test]
+    fn integers_below_a_byte_saturate_or_wrap() {
+        for (dtype, low, high) in
+            [(DType::I4, -8, 7), (DType::U4, 0, 15), (DType::I2, -2, 1), (DType::U2, 0, 3)]
+        {
+            for v in -40i64..40 {
+                let near = Tensor::from_f64(dtype, &[1], &[v as f64 + 0.4 * v.signum() as f64]);
+                assert_eq!(near.to_i64(), [v.clamp(low, high)], "{dtype} {v}");
+                let wrapped = Tensor::from_i64(dtype, &[1], &[v]).to_i64()[0];
+                assert!((low..=high).contains(&wrapped));
+                assert_eq!((wrapped - v).rem_euclid(high - low + 1), 0, "{dtype} {v}");
+            }
+            assert_eq!(Tensor::from_f64(dtype, &[1], &[f64::NAN]).to_i64(), [0]);
+        }
     }
 }

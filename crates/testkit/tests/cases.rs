@@ -1,4 +1,5 @@
-//! Graphs on which an engine was once wrong: `cases/graphs`, each on every engine.
+//! Graphs on which an engine was once wrong, and such as no drawn graph resembles: `cases/graphs`, each on
+//! every engine.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test may panic, and says what it skips
 
 use bricolage_testkit::{Case, Fault, check, engines};

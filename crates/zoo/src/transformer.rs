@@ -96,7 +96,7 @@ pub(crate) fn bert_base(net: &mut Net) -> Result<(), TypeError> {
 /// 0 where a token counts, the lowest number elsewhere, as `[batch, 1, 1, tokens]`.
 fn additive(net: &mut Net, mask: ValueId) -> Layer {
     let mask = net.reshape("mask", mask, &[net.batch, 1, 1, TOKENS])?;
-    let cast = Cast { to: DType::F32, saturate: true };
+    let cast = Cast::to(DType::F32);
     let mask = net.add("mask/Cast", cast, &[mask])?;
     let (one, lowest) = (net.scalar("mask.one", 1.0), net.scalar("mask.lowest", f32::MIN));
     let hidden = net.add("mask/Sub", Binary::Sub, &[one, mask])?;

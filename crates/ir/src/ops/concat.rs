@@ -2,12 +2,12 @@
 
 use super::{
     OpDef,
-    elements::{one, sizes, strided, strides},
+    elements::{one, packed, sizes, strided, strides, whole_bytes},
     results,
     types::{Operands, attribute, differ, expect_axis, expect_rank, expect_same_dim},
 };
 use crate::{AxisKind, AxisMap, EvalError, Fact, Index, Inputs, TypeError};
-use bricolage_tensor::{Datum, Dim, Storage, Symbol, Tensor};
+use bricolage_tensor::{DType, Datum, Dim, Storage, Symbol, Tensor};
 use serde::{Deserialize, Serialize};
 
 /// Joins one or more operands along a dim, in order.
@@ -55,15 +55,16 @@ impl OpDef for Concat {
 
     fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
         let (dtype, dims) = results(self, inputs)?.swap_remove(0);
-        let width = dtype.bits() as usize / 8;
+        let width = dtype.bits().div_ceil(8) as usize;
         let whole = sizes(&dims);
         let outer: usize = whole[..self.axis].iter().product();
         let inner = whole[self.axis + 1..].iter().product::<usize>() * width;
-        let mut parts = Vec::new();
+        let mut operands = Vec::new();
         for i in 0..inputs.len() {
-            let t = inputs.tensor(i)?;
-            parts.push((t.bytes(), t.dims()[self.axis] as usize * inner));
+            operands.push(whole_bytes(inputs.tensor(i)?)?);
         }
+        let part = |t: &'_ Tensor| t.dims()[self.axis] as usize * inner;
+        let parts: Vec<(&[u8], usize)> = operands.iter().map(|t| (t.bytes(), part(t))).collect();
         let total = whole.iter().product::<usize>() * width;
         let storage = Storage::build(total, |mut to| {
             for o in 0..outer {
@@ -74,7 +75,8 @@ impl OpDef for Concat {
                 }
             }
         });
-        one(Tensor::new(dtype, &dims, storage)?)
+        let whole = if dtype.bits() < 8 { DType::U8 } else { dtype };
+        one(packed(dtype, &Tensor::new(whole, &dims, storage)?))
     }
 
     fn axes(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {

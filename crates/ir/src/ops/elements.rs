@@ -168,6 +168,9 @@ pub(crate) fn pick(
     if empty.is_empty() {
         return Ok(empty);
     }
+    if t.dtype().bits() < 8 {
+        return Ok(packed(t.dtype(), &pick(&whole_bytes(t)?, dims, positions)?));
+    }
     let storage = Storage::build(empty.bytes().len(), |to| match t.dtype().bits() {
         8 => copy::<1>(t.bytes(), to, positions),
         16 => copy::<2>(t.bytes(), to, positions),
@@ -175,6 +178,22 @@ pub(crate) fn pick(
         _ => copy::<8>(t.bytes(), to, positions),
     });
     Ok(Tensor::new(t.dtype(), dims, storage)?)
+}
+
+/// The tensor with elements of less than a byte as their codes, one a byte; others as they are.
+pub(crate) fn whole_bytes(t: &Tensor) -> Result<Tensor, EvalError> {
+    match t.dtype().bits() < 8 {
+        true => Ok(Tensor::new(DType::U8, t.dims(), Storage::copy_of(&t.codes()))?),
+        false => Ok(t.clone()),
+    }
+}
+
+/// What [`whole_bytes`] was given, with elements of `dtype`.
+pub(crate) fn packed(dtype: DType, bytes: &Tensor) -> Tensor {
+    match dtype.bits() < 8 {
+        true => Tensor::from_codes(dtype, bytes.dims(), bytes.bytes()),
+        false => bytes.clone(),
+    }
 }
 
 /// The position that an index, negative from the end, names in a dim of `size`.

@@ -2,17 +2,23 @@
 
 mod arrange;
 mod binary;
+mod bit_cast;
 mod concat;
 mod conv;
 mod create;
+mod cum_prod;
+mod det;
+mod dft;
 mod einsum;
 mod elements;
 mod gather;
+mod linear_attention;
 mod matmul;
 mod norm;
 mod opaque;
 mod pointwise;
 mod pool;
+mod quantize;
 mod reduce;
 mod reshape;
 mod resize;
@@ -26,16 +32,22 @@ mod window;
 
 pub use arrange::{DepthOrder, DepthToSpace, Expand, SpaceToDepth, Tile, Transpose};
 pub use binary::Binary;
+pub use bit_cast::BitCast;
 pub use concat::{Concat, Split};
 pub use conv::{Conv, ConvTranspose};
 pub use create::{CumSum, Iota, OneHot, ShapeOf, TopK, Trilu};
+pub use cum_prod::CumProd;
+pub use det::Det;
+pub use dft::Dft;
 pub use einsum::Einsum;
 pub use gather::{Gather, GatherElements, GatherNd};
+pub use linear_attention::{LinearAttention, Update};
 pub use matmul::MatMul;
 pub use norm::{BatchNorm, GroupNorm, LayerNorm, Lrn};
 pub use opaque::Opaque;
 pub use pointwise::{Cast, Clip, Select};
 pub use pool::{Pool, PoolKind};
+pub use quantize::{Dequantize, Quantize};
 pub use reduce::{ArgReduce, Reduce, ReduceKind};
 pub use reshape::Reshape;
 pub use resize::{Coordinates, Interpolation, Resize, Rounding};
@@ -288,6 +300,20 @@ ops! {
     CumSum,
     /// The best elements along a dim.
     TopK,
+    /// Running products.
+    CumProd,
+    /// The same bits under another element type.
+    BitCast,
+    /// Determinants.
+    Det,
+    /// Discrete Fourier transform.
+    Dft,
+    /// Attention by a recurrent state.
+    LinearAttention,
+    /// Few bits and a scale for every number.
+    Quantize,
+    /// Numbers from few bits and a scale.
+    Dequantize,
     /// Known to a foreign runtime alone.
     Opaque,
 }

@@ -2,12 +2,14 @@
 
 use super::{
     OpDef,
-    elements::{Elements, broadcast_strides, for_each_run, ints, one, pick, sizes},
+    elements::{
+        Elements, broadcast_strides, for_each_run, ints, one, packed, pick, sizes, whole_bytes,
+    },
     results,
     types::{Operands, attribute, broadcast, expect_dtype},
 };
 use crate::{AxisMap, Body, EvalError, Fact, Inputs, Real, Scalar, TypeError};
-use bricolage_tensor::{DType, Datum, Dim, Tensor};
+use bricolage_tensor::{DType, Datum, Dim, Narrowing, Powers, Storage, Tensor};
 use serde::{Deserialize, Serialize};
 
 /// The second operand where the first is true, else the third; all three broadcast.
@@ -44,15 +46,14 @@ impl OpDef for Select {
         let shape = sizes(&dims);
         let (c, a, b) = (inputs.tensor(0)?, inputs.tensor(1)?, inputs.tensor(2)?);
         // Both branches lie one after the other, so that choosing is a copy of elements.
-        let mut both = a.bytes().to_vec();
-        both.extend_from_slice(b.bytes());
-        let count = (a.len() + b.len()) as i64;
-        let both = Tensor::new(a.dtype(), &[count], bricolage_tensor::Storage::copy_of(&both))?;
+        let (first, second) = (whole_bytes(a)?, whole_bytes(b)?);
+        let both = Storage::copy_of(&[first.bytes(), second.bytes()].concat());
+        let both = Tensor::new(first.dtype(), &[(a.len() + b.len()) as i64], both)?;
         let strides = [c, a, b].map(|t| broadcast_strides(&sizes(t.dims()), &shape));
         let steps = strides.each_ref().map(|s| s.last().copied().unwrap_or(0));
         let inner = shape.last().copied().unwrap_or(1);
         let (truth, second) = (c.bytes(), a.len());
-        one(pick(&both, &dims, |out| {
+        let chosen = pick(&both, &dims, |out| {
             for_each_run(&shape, strides.each_ref().map(Vec::as_slice), |_, [pc, pa, pb]| {
                 for i in 0..inner {
                     out(if truth[pc + i * steps[0]] != 0 {
@@ -62,7 +63,8 @@ impl OpDef for Select {
                     });
                 }
             });
-        })?)
+        })?;
+        one(packed(a.dtype(), &chosen))
     }
 
     fn axes(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {
@@ -81,8 +83,23 @@ impl OpDef for Select {
 pub struct Cast {
     /// The type of the result.
     pub to: DType,
-    /// A float outside an integer type gives its nearest end; otherwise it wraps.
+    /// A float outside an integer type gives its nearest end; otherwise it wraps. A number outside a
+    /// float type of at most eight bits gives its largest; otherwise infinity or NaN.
     pub saturate: bool,
+    /// Which power of two a number becomes where `to` is `F8E8M0`.
+    #[serde(default, skip_serializing_if = "is_up")]
+    pub powers: Powers,
+}
+
+fn is_up(powers: &Powers) -> bool {
+    *powers == Powers::Up
+}
+
+impl Cast {
+    /// A saturating conversion.
+    pub const fn to(to: DType) -> Cast {
+        Cast { to, saturate: true, powers: Powers::Up }
+    }
 }
 
 impl OpDef for Cast {
@@ -100,12 +117,17 @@ impl OpDef for Cast {
 
     fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
         let t = inputs.tensor(0)?;
+        let how = Narrowing { saturate: self.saturate, powers: self.powers };
+        let narrow = |v: &[f64]| Tensor::from_f64_narrowing(self.to, t.dims(), v, how);
         one(match Elements::of(t) {
+            Elements::Int(v) if self.to.is_narrow_float() => {
+                narrow(&v.iter().map(|&x| x as f64).collect::<Vec<_>>())
+            }
             Elements::Int(v) => ints(self.to, t.dims(), &v),
             Elements::Float(v) if self.to.is_int() && !self.saturate => {
                 ints(self.to, t.dims(), &v.iter().map(|&x| x as i128).collect::<Vec<_>>())
             }
-            Elements::Float(v) => Tensor::from_f64(self.to, t.dims(), &v),
+            Elements::Float(v) => narrow(&v),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     OpDef,
-    elements::{one, pick, sizes, strided, strides},
+    elements::{one, packed, pick, sizes, strided, strides, whole_bytes},
     results,
     types::{Operands, attribute, expect_axis, expect_rank},
 };
@@ -249,12 +249,13 @@ impl OpDef for Pad {
         let (dtype, dims) = results(self, inputs)?.swap_remove(0);
         let t = inputs.tensor(0)?;
         // The fill value follows the operand's elements, so that padding is a copy like others.
-        let mut bytes = t.bytes().to_vec();
+        let whole = whole_bytes(t)?;
+        let mut bytes = whole.bytes().to_vec();
         match inputs.optional(1)? {
-            Some(fill) => bytes.extend_from_slice(fill.bytes()),
-            None => bytes.resize(bytes.len() + dtype.bits() as usize / 8, 0),
+            Some(fill) => bytes.extend_from_slice(whole_bytes(fill)?.bytes()),
+            None => bytes.resize(bytes.len() + dtype.bits().div_ceil(8) as usize, 0),
         }
-        let all = Tensor::new(dtype, &[t.len() as i64 + 1], Storage::copy_of(&bytes))?;
+        let all = Tensor::new(whole.dtype(), &[t.len() as i64 + 1], Storage::copy_of(&bytes))?;
         let own = strides(&sizes(t.dims()));
         // Where each position reads, per dim; -1 in constant padding.
         let mut sources: Vec<Vec<i64>> = Vec::new();
@@ -269,7 +270,7 @@ impl OpDef for Pad {
         let count = dims.iter().product::<i64>() as usize;
         let shape = sizes(&dims);
         let mut at = vec![0usize; dims.len()];
-        one(pick(&all, &dims, |out| {
+        let padded = pick(&all, &dims, |out| {
             for _ in 0..count {
                 let parts = at.iter().zip(&sources).map(|(&i, s)| usize::try_from(s[i]).ok());
                 out(parts.sum::<Option<usize>>().unwrap_or(t.len()));
@@ -281,7 +282,8 @@ impl OpDef for Pad {
                     at[d] = 0;
                 }
             }
-        })?)
+        })?;
+        one(packed(dtype, &padded))
     }
 
     fn axes(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {

@@ -131,8 +131,8 @@ pub(crate) fn all() -> Vec<Sample> {
     add(Clip { min: low, max: high }.into(), vec![f(&[3, 4])]);
     add(Clip { min: None, max: high }.into(), vec![small(&[6])]);
     add(Select.into(), vec![truth(&[4, 1]), f(&[4, 3]), f(&[3])]);
-    add(Cast { to: DType::I32, saturate: true }.into(), vec![f(&[4, 3])]);
-    add(Cast { to: DType::F16, saturate: true }.into(), vec![small(&[4, 3])]);
+    add(Cast::to(DType::I32).into(), vec![f(&[4, 3])]);
+    add(Cast::to(DType::F16).into(), vec![small(&[4, 3])]);
     for &kind in ReduceKind::ALL {
         let x = if kind == ReduceKind::LogSum { positive(&[3, 4, 5]) } else { f(&[3, 4, 5]) };
         add(Reduce { kind, axes: vec![0, 2], keep_dims: false }.into(), vec![x.clone()]);
@@ -298,6 +298,69 @@ pub(crate) fn all() -> Vec<Sample> {
     for (exclusive, reverse) in [(false, false), (true, true)] {
         add(CumSum { axis: 1, exclusive, reverse }.into(), vec![f(&[3, 4, 2])]);
     }
+    for (exclusive, reverse) in [(false, false), (true, true)] {
+        add(CumProd { axis: 1, exclusive, reverse }.into(), vec![f(&[3, 4, 2])]);
+        add(CumProd { axis: 0, exclusive, reverse }.into(), vec![small(&[4, 3])]);
+    }
+    for (from, to) in
+        [(DType::F32, DType::I32), (DType::I8, DType::F8E4M3FN), (DType::I4, DType::U4)]
+    {
+        add(BitCast { to }.into(), vec![Some(ramp(from, &[4, 3]))]);
+    }
+    add(BitCast { to: DType::Bool }.into(), vec![Some(ramp(DType::U8, &[5]))]);
+    add(Det.into(), vec![f(&[2, 3, 4, 4])]);
+    add(Det.into(), vec![f(&[3, 3])]);
+    let transform = |length: i64, inverse, one_sided| Dft {
+        axis: 1,
+        length: Dim::from(length),
+        inverse,
+        one_sided,
+    };
+    for (length, inverse, one_sided, parts) in [
+        (8, false, false, 2),
+        (6, true, false, 2),
+        (12, false, true, 1),
+        (7, false, false, 1),
+        (12, true, true, 2),
+        (9, true, true, 2),
+        (1, true, true, 2),
+    ] {
+        add(transform(length, inverse, one_sided).into(), vec![f(&[3, 7, 2, parts])]);
+    }
+    let recurrent = |update| LinearAttention { heads: 4, kv_heads: 2, update, scale: real(0.5) };
+    let qkv = || vec![f(&[2, 3, 12]), f(&[2, 3, 6]), f(&[2, 3, 8])];
+    let (state, rate) = (f(&[2, 2, 3, 4]), f(&[2, 3, 2]));
+    add(recurrent(Update::Add).into(), qkv());
+    add(recurrent(Update::Add).into(), [qkv(), vec![state.clone(), f(&[2, 3, 6])]].concat());
+    add(recurrent(Update::Correct).into(), [qkv(), vec![None, None, f(&[2, 3, 1])]].concat());
+    let gated = vec![state, f(&[2, 3, 2]), rate];
+    add(recurrent(Update::Correct).into(), [qkv(), gated].concat());
+    let typed = |dtype, dims: &[i64]| Some(ramp(dtype, dims));
+    let quantize =
+        |to, axis, block| Quantize { to, axis, block, precision: DType::F64, saturate: true };
+    add(quantize(DType::I8, 0, 0).into(), vec![f(&[4, 3]), positive(&[])]);
+    let zeros = typed(DType::U4, &[3]);
+    add(quantize(DType::U4, 1, 0).into(), vec![f(&[4, 3, 2]), positive(&[3]), zeros]);
+    let blocks = quantize(DType::F8E5M2, 1, 2);
+    add(blocks.into(), vec![f(&[3, 6, 2]), positive(&[3, 3, 2])]);
+    add(quantize(DType::I16, 0, 3).into(), vec![f(&[4, 3]), positive(&[2, 3])]);
+    let dequantize = |axis, block| Dequantize { to: DType::F64, axis, block };
+    add(dequantize(0, 0).into(), vec![typed(DType::U8, &[4, 3]), positive(&[])]);
+    let (x, zeros) = (typed(DType::I2, &[4, 3, 2]), typed(DType::I2, &[3]));
+    add(dequantize(1, 0).into(), vec![x, positive(&[3]), zeros]);
+    add(dequantize(1, 2).into(), vec![typed(DType::F4E2M1, &[3, 6, 2]), positive(&[3, 3, 2])]);
+    let (x, zeros) = (typed(DType::I8, &[4, 3]), typed(DType::I8, &[2, 3]));
+    add(dequantize(0, 3).into(), vec![x, positive(&[2, 3]), zeros]);
+    add(Concat { axis: 1 }.into(), vec![typed(DType::I4, &[3, 1]), typed(DType::I4, &[3, 2])]);
+    add(Transpose { perm: vec![1, 0] }.into(), vec![typed(DType::F4E2M1, &[3, 5])]);
+    let pad = Pad { mode: PadMode::Constant, before: dims(&[0, 2]), after: dims(&[1, 0]) };
+    add(pad.into(), vec![typed(DType::U2, &[3, 3])]);
+    add(Select.into(), vec![truth(&[3, 1]), typed(DType::I4, &[3, 3]), typed(DType::I4, &[3])]);
+    add(Cast::to(DType::F8E4M3FNUZ).into(), vec![f(&[4, 3])]);
+    let wrapping = Cast { saturate: false, ..Cast::to(DType::I4) };
+    add(wrapping.into(), vec![small(&[4, 3])]);
+    let near = Cast { powers: bricolage_tensor::Powers::Nearest, ..Cast::to(DType::F8E8M0) };
+    add(near.into(), vec![positive(&[4, 3])]);
     for largest in [true, false] {
         add(TopK { axis: 1, k: Dim::from(2), largest }.into(), vec![f(&[3, 5, 2])]);
     }

@@ -9,10 +9,10 @@ use crate::proto::NodeProto;
 use bricolage_ir::{
     Real,
     ops::{
-        Concat, Coordinates, CumSum, DepthOrder, DepthToSpace, Expand, Gather, GatherElements,
-        GatherNd, Interpolation, Iota, OneHot, Opaque, Pad, PadMode, Reshape, Resize, Rounding,
-        Scatter, ScatterElements, ScatterNd, ShapeOf, Slice, SpaceToDepth, Split, Tile, TopK,
-        Transpose, Trilu,
+        Concat, Coordinates, CumProd, CumSum, DepthOrder, DepthToSpace, Expand, Gather,
+        GatherElements, GatherNd, Interpolation, Iota, OneHot, Opaque, Pad, PadMode, Reshape,
+        Resize, Rounding, Scatter, ScatterElements, ScatterNd, ShapeOf, Slice, SpaceToDepth, Split,
+        Tile, TopK, Transpose, Trilu,
     },
 };
 use bricolage_tensor::{DType, Dim, Tensor};
@@ -284,6 +284,14 @@ pub(crate) fn cum_sum(at: &mut At<'_, '_>, op: &CumSum) -> Written {
     let (x, axis) = (at.input(0), at.constant(&Tensor::of(&[], &[op.axis as i64])));
     let flags = [("exclusive", Int(op.exclusive.into())), ("reverse", Int(op.reverse.into()))];
     at.finish("CumSum", &[&x, &axis], &flags)
+}
+
+pub(crate) fn cum_prod(at: &mut At<'_, '_>, op: &CumProd) -> Written {
+    super::compute::require_sums(at, "CumProd")?;
+    at.writer.needs("", 26);
+    let (x, axis) = (at.input(0), at.constant(&Tensor::of(&[], &[op.axis as i64])));
+    let flags = [("exclusive", Int(op.exclusive.into())), ("reverse", Int(op.reverse.into()))];
+    at.finish("CumProd", &[&x, &axis], &flags)
 }
 
 pub(crate) fn top_k(at: &mut At<'_, '_>, op: &TopK) -> Written {

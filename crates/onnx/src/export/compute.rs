@@ -1,16 +1,20 @@
 //! Ops that compute.
 
-use super::writer::{
-    At,
-    Attr::{Float, Int, Ints, Text},
-    Fault, Written,
+use super::{
+    integers,
+    writer::{
+        At,
+        Attr::{Float, Int, Ints, Text},
+        Fault, Written,
+    },
 };
 use crate::tensor::number_of;
 use bricolage_ir::ops::{
-    ArgReduce, BatchNorm, Binary, Cast, Clip, Conv, ConvTranspose, Einsum, GroupNorm, LayerNorm,
-    Lrn, MatMul, Pool, PoolKind, Reduce, ReduceKind, Softmax, Unary,
+    ArgReduce, BatchNorm, Binary, BitCast, Cast, Clip, Conv, ConvTranspose, Dequantize, Dft,
+    Einsum, GroupNorm, LayerNorm, LinearAttention, Lrn, MatMul, Pool, PoolKind, Quantize, Reduce,
+    ReduceKind, Softmax, Unary, Update,
 };
-use bricolage_tensor::{DType, Dim, Tensor};
+use bricolage_tensor::{DType, Dim, Powers, Tensor};
 
 pub(crate) fn unary(at: &mut At<'_, '_>, f: &Unary) -> Written {
     let (op, parameters): (&str, &[(&str, _)]) = match *f {
@@ -145,7 +149,7 @@ pub(crate) fn clip(at: &mut At<'_, '_>, op: &Clip) -> Written {
     at.finish("Clip", &[&x, &min, &max], &[])
 }
 
-fn number(dtype: DType) -> Result<i64, Fault> {
+pub(super) fn number(dtype: DType) -> Result<i64, Fault> {
     number_of(dtype)
         .map(i64::from)
         .ok_or_else(|| Fault::None(format!("ONNX has no element type {dtype}")))
@@ -153,7 +157,127 @@ fn number(dtype: DType) -> Result<i64, Fault> {
 
 pub(crate) fn cast(at: &mut At<'_, '_>, op: &Cast) -> Written {
     let to = number(op.to)?;
-    at.same("Cast", &[("to", Int(to))])
+    let mut attributes = vec![("to", Int(to))];
+    if op.to.is_int() && op.to.bits() < 8 && at.dtype(0).is_float() {
+        return short_integer(at, op, to);
+    }
+    if op.to.is_narrow_float() && !op.saturate {
+        attributes.push(("saturate", Int(0)));
+    }
+    if op.to == DType::F8E8M0 {
+        attributes.push((
+            "round_mode",
+            Text(match op.powers {
+                Powers::Up => "up",
+                Powers::Down => "down",
+                Powers::Nearest => "nearest",
+            }),
+        ));
+    }
+    at.same("Cast", &attributes)
+}
+
+pub(crate) fn bit_cast(at: &mut At<'_, '_>, op: &BitCast) -> Written {
+    at.writer.needs("", 26);
+    let to = number(op.to)?;
+    at.same("BitCast", &[("to", Int(to))])
+}
+
+pub(crate) fn dft(at: &mut At<'_, '_>, op: &Dft) -> Written {
+    let (x, length) = (at.input(0), at.size(&op.length)?);
+    let axis = at.constant(&Tensor::of(&[], &[op.axis as i64]));
+    let flags = [("inverse", Int(op.inverse.into())), ("onesided", Int(op.one_sided.into()))];
+    at.finish("DFT", &[&x, &length, &axis], &flags)
+}
+
+pub(crate) fn linear_attention(at: &mut At<'_, '_>, op: &LinearAttention) -> Written {
+    let dtype = at.dtype(0);
+    if dtype == DType::F64 {
+        return Err(Fault::None(format!("ONNX has no LinearAttention of {dtype}")));
+    }
+    at.writer.needs("", 27);
+    let mut operands: Vec<String> = (0..6).map(|i| at.input(i)).collect();
+    let rule = match (op.update, at.has(4)) {
+        (Update::Add, false) => "linear",
+        (Update::Add, true) => "gated",
+        (Update::Correct, false) => "delta",
+        (Update::Correct, true) => "gated_delta",
+    };
+    if op.update == Update::Correct && !at.has(5) {
+        // The rate that an absent one stands for.
+        let rows: Option<Vec<i64>> = at.dims(0)[..2].iter().map(Dim::as_const).collect();
+        let Some(rows) = rows else {
+            return Err(Fault::None("ONNX needs a rate, and the sizes are symbolic".to_owned()));
+        };
+        operands[5] = at.constant(&Tensor::generate(dtype, &[rows[0], rows[1], 1], |_| 1.0));
+    }
+    let operands: Vec<&str> = operands.iter().map(String::as_str).collect();
+    at.finish(
+        "LinearAttention",
+        &operands,
+        &[
+            ("q_num_heads", Int(op.heads)),
+            ("kv_num_heads", Int(op.kv_heads)),
+            ("update_rule", Text(rule)),
+            ("scale", Float(op.scale.get())),
+        ],
+    )
+}
+
+/// Floats as integers of less than a byte. A reader rounds such to the nearest and wraps: the fraction is
+/// dropped before, and what is to saturate is limited.
+fn short_integer(at: &mut At<'_, '_>, op: &Cast, to: i64) -> Written {
+    let (mut x, mut from) = (at.input(0), at.dtype(0));
+    if from.is_narrow_float() {
+        from = DType::F32;
+        x = at.emit("Cast", &[&x], &[("to", Int(number(from)?))]);
+    }
+    if op.saturate {
+        let ends = Tensor::from_f64(op.to, &[2], &[f64::NEG_INFINITY, f64::INFINITY]).to_f64();
+        let (low, high) = (at.scalar(from, ends[0]), at.scalar(from, ends[1]));
+        x = at.emit("Clip", &[&x, &low, &high], &[]);
+    }
+    let whole = at.emit("Cast", &[&x], &[("to", Int(number(DType::I64)?))]);
+    at.finish("Cast", &[&whole], &[("to", Int(to))])
+}
+
+fn granularity(axis: usize, block: i64) -> Vec<(&'static str, super::writer::Attr<'static>)> {
+    let mut attributes = vec![("axis", Int(axis as i64))];
+    if block > 0 {
+        attributes.push(("block_size", Int(block)));
+    }
+    attributes
+}
+
+pub(crate) fn quantize(at: &mut At<'_, '_>, op: &Quantize) -> Written {
+    // ONNX does not quantise doubles.
+    if [at.dtype(0), at.dtype(1), op.precision].contains(&DType::F64) {
+        return Err(Fault::Decompose);
+    }
+    let mut attributes = granularity(op.axis, op.block);
+    if !at.has(2) {
+        attributes.push(("output_dtype", Int(number(op.to)?)));
+    }
+    if op.to.is_narrow_float() && !op.saturate {
+        attributes.push(("saturate", Int(0)));
+    }
+    if op.precision != at.dtype(1) {
+        at.writer.needs("", 23);
+        attributes.push(("precision", Int(number(op.precision)?)));
+    }
+    at.same("QuantizeLinear", &attributes)
+}
+
+pub(crate) fn dequantize(at: &mut At<'_, '_>, op: &Dequantize) -> Written {
+    if [at.dtype(1), op.to].contains(&DType::F64) {
+        return Err(Fault::Decompose);
+    }
+    let mut attributes = granularity(op.axis, op.block);
+    if op.to != at.dtype(1) {
+        at.writer.needs("", 23);
+        attributes.push(("output_dtype", Int(number(op.to)?)));
+    }
+    at.same("DequantizeLinear", &attributes)
 }
 
 pub(crate) fn reduce(at: &mut At<'_, '_>, op: &Reduce) -> Written {
@@ -217,6 +341,11 @@ pub(crate) fn mat_mul(at: &mut At<'_, '_>, op: &MatMul) -> Written {
         let flags = [("transA", Int(turned[0].into())), ("transB", Int(turned[1].into()))];
         return at.same("Gemm", &flags);
     }
+    if turned == [false, false]
+        && let Some(written) = integers::mat_mul(at)
+    {
+        return written;
+    }
     let mut operands = [at.input(0), at.input(1)];
     for i in 0..2 {
         if turned[i] {
@@ -235,20 +364,28 @@ pub(crate) fn einsum(at: &mut At<'_, '_>, op: &Einsum) -> Written {
     at.same("Einsum", &[("equation", Text(&op.equation))])
 }
 
-fn flat(pads: &[(i64, i64)]) -> Vec<i64> {
+pub(super) fn flat(pads: &[(i64, i64)]) -> Vec<i64> {
     pads.iter().map(|p| p.0).chain(pads.iter().map(|p| p.1)).collect()
 }
 
+pub(super) fn conv_attributes<'a>(
+    op: &'a Conv,
+    pads: &'a [i64],
+) -> [(&'static str, super::writer::Attr<'a>); 4] {
+    [
+        ("strides", Ints(&op.strides)),
+        ("dilations", Ints(&op.dilations)),
+        ("pads", Ints(pads)),
+        ("group", Int(op.groups)),
+    ]
+}
+
 pub(crate) fn conv(at: &mut At<'_, '_>, op: &Conv) -> Written {
-    at.same(
-        "Conv",
-        &[
-            ("strides", Ints(&op.strides)),
-            ("dilations", Ints(&op.dilations)),
-            ("pads", Ints(&flat(&op.pads))),
-            ("group", Int(op.groups)),
-        ],
-    )
+    if !at.dtype(0).is_float() {
+        return integers::conv(at, op);
+    }
+    let pads = flat(&op.pads);
+    at.same("Conv", &conv_attributes(op, &pads))
 }
 
 pub(crate) fn conv_transpose(at: &mut At<'_, '_>, op: &ConvTranspose) -> Written {

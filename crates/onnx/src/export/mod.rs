@@ -2,6 +2,7 @@
 
 mod arrange;
 mod compute;
+mod integers;
 mod table;
 mod writer;
 

@@ -58,5 +58,12 @@ pub(crate) static EXPORTS: OpTable<Export> = OpTable::complete(rows! {
     Trilu => arrange::trilu,
     CumSum => arrange::cum_sum,
     TopK => arrange::top_k,
+    CumProd => arrange::cum_prod,
+    BitCast => compute::bit_cast,
+    Det => |at: &mut At<'_, '_>, _: &_| at.same("Det", &[]),
+    Dft => compute::dft,
+    LinearAttention => compute::linear_attention,
+    Quantize => compute::quantize,
+    Dequantize => compute::dequantize,
     Opaque => arrange::opaque,
 });

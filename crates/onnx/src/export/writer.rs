@@ -4,9 +4,9 @@ use super::{OPSET, table};
 use crate::{
     ExportError,
     proto::{AttributeProto, NodeProto, TensorProto, attribute_proto::AttributeType},
-    tensor::to_proto,
+    tensor::{number_of, to_proto},
 };
-use bricolage_ir::{Graph, Node, NodeId, Op, Role, ValueId, decompose};
+use bricolage_ir::{Fact, Graph, Node, NodeId, Op, Role, ValueId, decompose, ops::Unary};
 use bricolage_tensor::{DType, Dim, Factor, Tensor, Type};
 use prost::bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -109,19 +109,50 @@ impl<'g> Writer<'g> {
         &mut self,
         graph: &Graph,
         node: &Node,
-        inputs: Vec<String>,
-        outputs: Vec<String>,
+        mut inputs: Vec<String>,
+        mut outputs: Vec<String>,
     ) -> Result<(), ExportError> {
         let name = node.origin.join(",");
         let op = node.op.kind().name();
         let fault = |why: String| ExportError::Node { node: name.clone(), op, why };
         let facts = graph.facts(&node.inputs);
-        let types = facts.iter().flatten().filter_map(|f| f.ty.as_tensor());
-        if types.into_iter().any(|t| t.dtype == DType::BF16) {
+        let types = |facts: &[&Fact]| -> Vec<DType> {
+            facts.iter().filter_map(|f| f.ty.as_tensor()).map(|t| t.dtype).collect()
+        };
+        let read = types(&facts.iter().flatten().copied().collect::<Vec<_>>());
+        if read.contains(&DType::BF16) {
             self.needs("", 22);
         }
-        let mut at = At { writer: self, graph, node, inputs, outputs, name: &name };
-        match table::EXPORTS.get(node.op.kind()) {
+        let results: Vec<&Fact> = node.outputs.iter().map(|&v| graph.fact(v)).collect();
+        for dtype in read.into_iter().chain(types(&results)) {
+            match dtype {
+                DType::F4E2M1 => self.needs("", 23),
+                DType::F8E8M0 => self.needs("", 24),
+                DType::I2 | DType::U2 => self.needs("", 25),
+                _ => {}
+            }
+        }
+        // Where ONNX's operator lacks a narrow type, it works on a wider one, which holds the same elements.
+        let wide = !takes_narrow(&node.op);
+        let mut narrowed = Vec::new();
+        if wide {
+            for (name, fact) in inputs.iter_mut().zip(&facts) {
+                let ty = fact.and_then(|f| f.ty.as_tensor()).filter(|_| !name.is_empty());
+                if let Some(to) = ty.and_then(|t| wider(t.dtype)) {
+                    let base = name.clone();
+                    *name = self.emit(&base, "Cast", &[&base], conversion(to, true));
+                }
+            }
+            for (name, fact) in outputs.iter_mut().zip(&results) {
+                let Some(t) = fact.ty.as_tensor().filter(|t| wider(t.dtype).is_some()) else {
+                    continue;
+                };
+                let inner = self.fresh(name);
+                narrowed.push((inner.clone(), std::mem::replace(name, inner), t.dtype));
+            }
+        }
+        let mut at = At { writer: self, graph, node, inputs, outputs, name: &name, wide };
+        let written = match table::EXPORTS.get(node.op.kind()) {
             Ok(row) => match row(&mut at, &node.op) {
                 Err(Fault::Decompose) => at.decomposed(),
                 Err(Fault::None(why)) => Err(fault(why)),
@@ -131,7 +162,12 @@ impl<'g> Writer<'g> {
                 Ok(()) => Ok(()),
             },
             Err(why) => Err(fault((*why).to_owned())),
+        };
+        for (inner, outer, to) in narrowed {
+            let attributes = conversion(to, computes(&node.op));
+            self.push("", "Cast", &outer, vec![inner], vec![outer.clone()], attributes);
         }
+        written
     }
 
     /// A constant, shared with others of the same content.
@@ -262,9 +298,11 @@ pub(crate) struct At<'w, 'g> {
     pub(crate) inputs: Vec<String>,
     pub(crate) outputs: Vec<String>,
     name: &'w str,
+    /// Narrow operands and results are written as wider ones.
+    wide: bool,
 }
 
-impl At<'_, '_> {
+impl<'w> At<'w, '_> {
     /// Dims of operand `i`.
     pub(crate) fn dims(&self, i: usize) -> Vec<Dim> {
         let value = self.node.inputs.get(i).copied().flatten();
@@ -276,7 +314,18 @@ impl At<'_, '_> {
     pub(crate) fn dtype(&self, i: usize) -> DType {
         let value = self.node.inputs.get(i).copied().flatten();
         let ty = value.and_then(|v| self.graph.fact(v).ty.as_tensor());
-        ty.map_or(DType::F32, |t| t.dtype)
+        let own = ty.map_or(DType::F32, |t| t.dtype);
+        wider(own).filter(|_| self.wide).unwrap_or(own)
+    }
+
+    /// The graph that the node belongs to.
+    pub(crate) fn graph(&self) -> &'w Graph {
+        self.graph
+    }
+
+    /// Operand `i`, if it is there.
+    pub(crate) fn operand(&self, i: usize) -> Option<ValueId> {
+        self.node.inputs.get(i).copied().flatten()
     }
 
     /// Whether the first result has the dims of the first operand.
@@ -421,6 +470,47 @@ impl At<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// The type of a byte or more that holds all elements of a narrow one.
+fn wider(dtype: DType) -> Option<DType> {
+    match dtype {
+        DType::I4 | DType::I2 => Some(DType::I8),
+        DType::U4 | DType::U2 => Some(DType::U8),
+        _ if dtype.is_narrow_float() => Some(DType::F32),
+        _ => None,
+    }
+}
+
+/// Whether ONNX's operators for it have all types.
+fn takes_narrow(op: &Op) -> bool {
+    match op {
+        Op::Unary(f) => *f == Unary::Identity,
+        Op::Cast(_) | Op::BitCast(_) | Op::Quantize(_) | Op::Dequantize(_) => true,
+        Op::Reshape(_) | Op::Transpose(_) | Op::ShapeOf(_) | Op::Opaque(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether results may be numbers that no operand is.
+fn computes(op: &Op) -> bool {
+    match op {
+        Op::Select(_) | Op::Expand(_) | Op::Tile(_) | Op::Concat(_) | Op::Split(_) => false,
+        Op::Slice(_) | Op::Pad(_) | Op::Gather(_) | Op::GatherElements(_) => false,
+        Op::GatherNd(_) | Op::ScatterElements(_) | Op::ScatterNd(_) | Op::TopK(_) => false,
+        Op::DepthToSpace(_) | Op::SpaceToDepth(_) | Op::OneHot(_) | Op::Trilu(_) => false,
+        _ => true,
+    }
+}
+
+/// The attributes of a conversion.
+fn conversion(to: DType, saturate: bool) -> Vec<AttributeProto> {
+    let number = number_of(to).map_or(0, i64::from);
+    let mut attributes = vec![attribute("to", Attr::Int(number))];
+    if to.is_narrow_float() && !saturate {
+        attributes.push(attribute("saturate", Attr::Int(0)));
+    }
+    attributes
 }
 
 fn list(attributes: &[(&str, Attr<'_>)]) -> Vec<AttributeProto> {

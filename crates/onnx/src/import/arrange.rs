@@ -112,10 +112,25 @@ pub(crate) fn depth_to_space(at: &mut At<'_, '_>) -> Imported {
 pub(crate) fn space_to_depth(at: &mut At<'_, '_>) -> Imported {
     let x = at.all(1, 1)?[0];
     let block = block(at)?;
-    if !matches!(at.text("mode", "DCR")?.as_str(), "DCR") {
-        return unsupported("needs `mode` to be DCR");
+    match at.text("mode", "DCR")?.as_str() {
+        "DCR" => at.one(SpaceToDepth { block }, &[x]),
+        "CRD" => {
+            let (d, b) = (at.dims(x)?, Dim::from(block));
+            let [n, c, h, w] = &d[..] else {
+                let got = d.len();
+                return Err(
+                    bricolage_ir::TypeError::Rank { operand: 0, min: 4, max: 4, got }.into()
+                );
+            };
+            let (tall, wide) = (h.floor_div(&b), w.floor_div(&b));
+            let apart =
+                vec![n.clone(), c.clone(), tall.clone(), b.clone(), wide.clone(), b.clone()];
+            let apart = at.reshape(x, apart)?;
+            let turned = at.transpose(apart, &[0, 1, 3, 5, 2, 4])?;
+            Ok(vec![at.reshape(turned, vec![n.clone(), c * &(&b * &b), tall, wide])?])
+        }
+        other => malformed(format!("needs `mode` to be DCR or CRD, found `{other}`")),
     }
-    at.one(SpaceToDepth { block }, &[x])
 }
 
 fn block(at: &mut At<'_, '_>) -> Result<i64, super::at::Fault> {

@@ -6,7 +6,7 @@ use super::{
 };
 use bricolage_ir::{
     ValueId,
-    ops::{Binary, Conv, ConvTranspose, Einsum, MatMul},
+    ops::{Binary, Conv, ConvTranspose, Det, Einsum, MatMul},
 };
 use bricolage_tensor::Dim;
 
@@ -19,6 +19,11 @@ pub(crate) fn einsum(at: &mut At<'_, '_>) -> Imported {
     let equation = at.text("equation", "")?;
     let all = at.all(1, usize::MAX)?;
     at.one(Einsum { equation }, &all)
+}
+
+pub(crate) fn det(at: &mut At<'_, '_>) -> Imported {
+    let all = at.all(1, 1)?;
+    at.one(Det, &all)
 }
 
 /// `v * factor`, or `v` itself for a factor of 1.
@@ -59,10 +64,9 @@ pub(crate) fn gemm(at: &mut At<'_, '_>) -> Imported {
     }
 }
 
-/// What both kinds of convolution share: the spatial sizes of the filter.
-fn filter(at: &mut At<'_, '_>) -> Result<(Vec<Dim>, Vec<i64>), Fault> {
-    at.at_most(3)?;
-    let (x, w) = (at.dims(at.input(0)?)?, at.dims(at.input(1)?)?);
+/// What both kinds of convolution share: the spatial sizes of the image and of the filter.
+fn filter(at: &mut At<'_, '_>, x: ValueId, w: ValueId) -> Result<(Vec<Dim>, Vec<i64>), Fault> {
+    let (x, w) = (at.dims(x)?, at.dims(w)?);
     if w.len() < 3 || w.len() != x.len() {
         let (min, got) = (w.len().max(3), x.len());
         return Err(bricolage_ir::TypeError::Rank { operand: 0, min, max: min, got }.into());
@@ -80,15 +84,25 @@ fn filter(at: &mut At<'_, '_>) -> Result<(Vec<Dim>, Vec<i64>), Fault> {
 }
 
 pub(crate) fn conv(at: &mut At<'_, '_>) -> Imported {
-    let (image, kernel) = filter(at)?;
+    at.at_most(3)?;
+    let (x, w) = (at.input(0)?, at.input(1)?);
+    Ok(vec![conv_of(at, x, w, at.optional(2))?])
+}
+
+/// The convolution that the node's attributes describe.
+pub(crate) fn conv_of(at: &mut At<'_, '_>, x: ValueId, w: ValueId, bias: Option<ValueId>) -> Step {
+    let (image, kernel) = filter(at, x, w)?;
     let Window { strides, dilations, pads } = Window::of(at, &image, &kernel)?;
     let groups = at.int_or("group", 1)?;
-    let inputs = at.inputs.clone();
-    at.one(Conv { strides, dilations, pads, groups }, &inputs)
+    let mut inputs = vec![x, w];
+    inputs.extend(bias);
+    at.add(Conv { strides, dilations, pads, groups }, &inputs)
 }
 
 pub(crate) fn conv_transpose(at: &mut At<'_, '_>) -> Imported {
-    let (image, kernel) = filter(at)?;
+    at.at_most(3)?;
+    let (x, w) = (at.input(0)?, at.input(1)?);
+    let (image, kernel) = filter(at, x, w)?;
     let spatial = image.len();
     let strides = at.steps("strides")?.unwrap_or(vec![1; spatial]);
     let dilations = at.steps("dilations")?.unwrap_or(vec![1; spatial]);

@@ -3,13 +3,14 @@
 use super::{
     at::{At, Fault, Imported, Step, malformed, unsupported},
     table::real,
+    training,
 };
 use crate::tensor::dtype_of;
 use bricolage_ir::{
     Real, ValueId,
-    ops::{Binary, Cast, Clip, Expand, Select, Unary},
+    ops::{Binary, BitCast, Cast, Clip, Expand, Select, Unary},
 };
-use bricolage_tensor::{DType, Shape, Tensor};
+use bricolage_tensor::{DType, Powers, Shape, Tensor};
 
 pub(crate) fn unary(at: &mut At<'_, '_>, f: Unary) -> Imported {
     let all = at.all(1, 1)?;
@@ -54,13 +55,25 @@ pub(crate) fn gelu(at: &mut At<'_, '_>) -> Imported {
 pub(crate) fn swish(at: &mut At<'_, '_>, default: f32) -> Imported {
     let alpha = at.float("alpha", default)?;
     let x = at.all(1, 1)?[0];
+    Ok(vec![swished(at, x, alpha)?])
+}
+
+pub(crate) fn swished(at: &mut At<'_, '_>, x: ValueId, alpha: f32) -> Step {
     if alpha == 1.0 {
-        return at.one(Unary::Silu, &[x]);
+        return at.add(Unary::Silu, &[x]);
     }
     let alpha = at.scalar(at.ty(x)?.dtype, alpha.into());
     let scaled = at.add(Binary::Mul, &[x, alpha])?;
     let gate = at.add(Unary::Sigmoid, &[scaled])?;
-    at.one(Binary::Mul, &[x, gate])
+    at.add(Binary::Mul, &[x, gate])
+}
+
+pub(crate) fn bit_cast(at: &mut At<'_, '_>) -> Imported {
+    let x = at.all(1, 1)?[0];
+    match dtype_of(i32::try_from(at.int_or("to", 0)?).unwrap_or(0)) {
+        Ok(to) => at.one(BitCast { to }, &[x]),
+        Err(fault) => unsupported(format!("cannot cast: {fault}")),
+    }
 }
 
 /// `x - bias` above `lambd`, `x + bias` below `-lambd`, else 0.
@@ -110,8 +123,29 @@ pub(crate) fn mean(at: &mut At<'_, '_>) -> Imported {
 }
 
 fn cast_to(at: &mut At<'_, '_>, x: ValueId, to: DType) -> Imported {
-    at.ignore(&["saturate", "round_mode"]);
-    at.one(Cast { to, saturate: true }, &[x])
+    // Only float types of at most eight bits are told what to do with what they cannot hold. Integers of less
+    // than a byte get the low bits of the nearest whole number; for others ONNX leaves it open.
+    let saturate = match (at.flag("saturate", true)?, to.is_narrow_float()) {
+        (saturate, true) => saturate,
+        _ => to.bits() >= 8,
+    };
+    let powers = match at.text("round_mode", "up")?.as_str() {
+        "up" => Powers::Up,
+        "down" => Powers::Down,
+        "nearest" => Powers::Nearest,
+        other => {
+            let what = "needs `round_mode` to be up, down or nearest";
+            return malformed(format!("{what}, found `{other}`"));
+        }
+    };
+    let mut x = x;
+    if to.is_int() && to.bits() < 8 && at.ty(x)?.dtype.is_float() {
+        if at.ty(x)?.dtype.is_narrow_float() {
+            x = at.add(Cast::to(DType::F32), &[x])?;
+        }
+        x = at.add(Unary::Round, &[x])?;
+    }
+    at.one(Cast { to, saturate, powers }, &[x])
 }
 
 pub(crate) fn cast(at: &mut At<'_, '_>) -> Imported {
@@ -191,9 +225,11 @@ pub(crate) fn is_inf(at: &mut At<'_, '_>) -> Imported {
     }
 }
 
-/// Without training, the operand itself and a mask that is true everywhere.
+/// Without training, the operand itself and a mask that is true everywhere. In training, a mask that is drawn
+/// here from the node's seed: the same in every run.
 pub(crate) fn dropout(at: &mut At<'_, '_>) -> Imported {
-    at.ignore(&["seed", "ratio"]);
+    at.ignore(&["ratio"]);
+    let seed = at.int("seed")?;
     at.at_most(3)?;
     let x = at.input(0)?;
     if let Some(training) = at.constant_input(2, "`training_mode`")?
@@ -201,7 +237,12 @@ pub(crate) fn dropout(at: &mut At<'_, '_>) -> Imported {
     {
         let ratio = at.constant_input(1, "`ratio`")?.map_or(0.5, |r| r.to_f64()[0]);
         if ratio != 0.0 {
-            return unsupported("dropout in training mode draws random numbers");
+            return match seed {
+                Some(seed) => training::dropout(at, x, ratio, seed),
+                None => unsupported(
+                    "dropout in training mode without a seed draws other numbers every time",
+                ),
+            };
         }
     }
     let mut outputs = vec![at.add(Unary::Identity, &[x])?];

@@ -2,25 +2,32 @@
 
 mod arrange;
 mod at;
+mod cache;
 mod contract;
 mod create;
 mod elementwise;
+mod flex;
 mod gather;
 mod interface;
+mod linear;
+mod losses;
 mod microsoft;
 mod norm;
 mod order;
 mod pool;
+mod quantised;
 mod reduce;
 mod resize;
 mod rotary;
 mod shape;
+mod signal;
 mod sizes;
 mod slice;
 mod softmax;
 mod table;
 #[cfg(test)]
 mod tests;
+mod training;
 mod types;
 
 use crate::{
@@ -43,7 +50,7 @@ use std::{
 use types::{Contradiction, Symbols};
 
 /// Oldest operator set of ONNX's own domain that is understood.
-pub const OLDEST_OPSET: i64 = 7;
+pub const OLDEST_OPSET: i64 = 1;
 /// Newest operator set of ONNX's own domain that is understood.
 pub const NEWEST_OPSET: i64 = 28;
 
@@ -81,8 +88,9 @@ pub fn load(path: &Path) -> Result<Model, ImportError> {
 /// Reads a model from its bytes; external data lie in `folder`.
 pub fn import(bytes: Storage, folder: Option<&Path>) -> Result<Model, ImportError> {
     let len = bytes.len();
-    let model = ModelProto::decode(Bytes::from_owner(bytes.clone()))
+    let mut model = ModelProto::decode(Bytes::from_owner(bytes.clone()))
         .map_err(|error| ImportError::Decode { len, why: error.to_string() })?;
+    flex::expand(&mut model);
     let proto = model.graph.as_ref().ok_or(ImportError::NoGraph { len })?;
     let opsets = opsets(&model)?;
     let opset = opsets.get("").copied().unwrap_or(0);
@@ -557,6 +565,10 @@ fn is_cheap(op: &Op) -> bool {
             | Op::Clip(_)
             | Op::Select(_)
             | Op::Cast(_)
+            | Op::BitCast(_)
+            | Op::CumProd(_)
+            | Op::Quantize(_)
+            | Op::Dequantize(_)
             | Op::Reduce(_)
             | Op::ArgReduce(_)
             | Op::Reshape(_)

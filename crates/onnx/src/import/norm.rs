@@ -3,6 +3,7 @@
 use super::{
     at::{At, Imported, malformed, unsupported},
     table::real,
+    training,
 };
 use bricolage_ir::ops::{
     BatchNorm, Binary, Expand, GroupNorm, LayerNorm, Lrn, Reduce, ReduceKind, Unary,
@@ -12,9 +13,12 @@ use bricolage_tensor::{Dim, Shape};
 pub(crate) fn batch(at: &mut At<'_, '_>) -> Imported {
     let all = at.all(5, 5)?;
     let epsilon = real(at.float("epsilon", 1e-5)?);
+    if at.opset >= 14 && at.flag("training_mode", false)? {
+        return training::batch_norm(at, &all, epsilon);
+    }
     at.ignore(&["momentum"]);
     let further = (1..at.node.output.len()).any(|i| at.wants(i));
-    if at.flag("training_mode", false)? || further {
+    if further {
         return unsupported("batch normalisation in training mode is not supported");
     }
     if at.int_or("spatial", 1)? != 1 {

@@ -1,11 +1,11 @@
 //! Windows that slide, and pooling over them.
 
-use super::at::{At, Fault, Imported, malformed, unsupported};
+use super::at::{At, Fault, Imported, Step, malformed, unsupported};
 use bricolage_ir::{
-    TypeError,
+    TypeError, ValueId,
     ops::{Binary, Pool, PoolKind, Reduce, ReduceKind, Unary},
 };
-use bricolage_tensor::Dim;
+use bricolage_tensor::{Dim, Tensor};
 
 /// Steps and padding of a window, per spatial dim.
 pub(crate) struct Window {
@@ -92,10 +92,29 @@ fn pool(at: &mut At<'_, '_>, kind: PoolKind, outputs: usize) -> Imported {
 pub(crate) fn max(at: &mut At<'_, '_>) -> Imported {
     let columns_first = at.flag("storage_order", false)?;
     let indices = at.wants(1);
+    let mut results = pool(at, PoolKind::Max { indices }, 2)?;
     if columns_first && indices {
-        return unsupported("needs `storage_order` to be 0, found 1");
+        results[1] = columns(at, results[1])?;
     }
-    pool(at, PoolKind::Max { indices }, 2)
+    Ok(results)
+}
+
+/// Row-major positions in the operand as those where the first spatial dim is the innermost.
+fn columns(at: &mut At<'_, '_>, rows: ValueId) -> Step {
+    let image: Option<Vec<i64>> = at.dims(at.input(0)?)?[2..].iter().map(Dim::as_const).collect();
+    let Some(image) = image else { return unsupported("needs an image of known size") };
+    let whole = |at: &mut At<'_, '_>, n: i64| at.tensor_value(Tensor::of(&[], &[n]));
+    let plane = whole(at, image.iter().product());
+    let mut rest = at.add(Binary::Mod, &[rows, plane])?;
+    let mut sum = at.add(Binary::Sub, &[rows, rest])?;
+    for (d, &size) in image.iter().enumerate().rev() {
+        let (size, step) = (whole(at, size), whole(at, image[..d].iter().product()));
+        let place = at.add(Binary::Mod, &[rest, size])?;
+        let part = at.add(Binary::Mul, &[place, step])?;
+        sum = at.add(Binary::Add, &[sum, part])?;
+        rest = at.add(Binary::Div, &[rest, size])?;
+    }
+    Ok(sum)
 }
 
 pub(crate) fn average(at: &mut At<'_, '_>) -> Imported {

@@ -4,8 +4,8 @@ use super::at::{At, Fault, Imported, Step, malformed, unsupported};
 use bricolage_ir::{
     Real, ValueId,
     ops::{
-        ArgReduce, Attention, Binary, Concat, Expand, Iota, MatMul, OneHot, Pad, PadMode, Reduce,
-        ReduceKind, Select, Softmax, Unary,
+        ArgReduce, Attention, Binary, Cast, Concat, Expand, Iota, MatMul, OneHot, Pad, PadMode,
+        Reduce, ReduceKind, Select, Softmax, Unary,
     },
 };
 use bricolage_tensor::{DType, Dim, Shape, Tensor};
@@ -71,20 +71,13 @@ struct Scores {
 
 pub(crate) fn attention(at: &mut At<'_, '_>) -> Imported {
     at.at_most(7)?;
-    if at.optional(6).is_some() {
-        return unsupported("`nonpad_kv_seqlen` is not supported");
-    }
     let [mut q, mut k, mut v] = [at.input(0)?, at.input(1)?, at.input(2)?];
     let causal = at.flag("is_causal", false)?;
     let (heads, kv_heads) = (at.int_or("q_num_heads", 0)?, at.int_or("kv_num_heads", 0)?);
     let softcap = f64::from(at.float("softcap", 0.0)?);
     let mode = at.int_or("qk_matmul_output_mode", 0)?;
     at.ignore(&["softmax_precision"]);
-    for side in ["left_window_size", "right_window_size"] {
-        if at.int_or(side, -1)? >= 0 {
-            return unsupported("sliding windows are not supported");
-        }
-    }
+    let reach = [at.int_or("left_window_size", -1)?, at.int_or("right_window_size", -1)?];
     let flat = at.rank(q)? == 3;
     if flat {
         if heads < 1 || kv_heads < 1 {
@@ -100,6 +93,7 @@ pub(crate) fn attention(at: &mut At<'_, '_>) -> Imported {
             return Err(bricolage_ir::TypeError::Rank { operand, min: 3, max: 4, got }.into());
         }
     }
+    let filled = at.optional(6);
     let mut offset = Dim::from(0);
     if let (Some(past_k), Some(past_v)) = (at.optional(4), at.optional(5)) {
         offset = at.dims(past_k)?.get(2).cloned().unwrap_or_default();
@@ -113,8 +107,7 @@ pub(crate) fn attention(at: &mut At<'_, '_>) -> Imported {
         mask = Some(padded(at, m, &t)?);
     }
     // The op lets the last query see every key; another offset is part of the mask.
-    let aligned = &t - &s == offset;
-    let dtype = at.ty(q)?.dtype;
+    let aligned = &t - &s == offset && filled.is_none();
     let scale = at.float("scale", 0.0)?;
     let scale = match (scale, dims[3].as_const()) {
         (scale, _) if scale != 0.0 => f64::from(scale),
@@ -122,8 +115,10 @@ pub(crate) fn attention(at: &mut At<'_, '_>) -> Imported {
         _ => return unsupported("needs the size of a head as a number"),
     };
     let explicit = softcap != 0.0 || at.wants(3);
-    if causal && (!aligned || explicit) {
-        mask = Some(causal_mask(at, &s, &t, offset, mask, dtype)?);
+    let causal_here = causal && (!aligned || explicit);
+    let limits = Limits { causal: causal_here, left: reach[0], right: reach[1], offset, filled };
+    if let Some(seen) = limits.seen(at, &s, &t)? {
+        mask = Some(hidden_elsewhere(at, seen, mask)?);
     }
     let (mut y, scores) = if explicit {
         let how = Scores { scale, softcap, mode };
@@ -161,25 +156,76 @@ fn padded(at: &mut At<'_, '_>, mask: ValueId, keys: &Dim) -> Step {
     at.add(Pad { mode: PadMode::Constant, before, after }, &[mask, fill])
 }
 
-/// A mask under which query `i` sees keys up to `i + offset`, and no more than `mask` shows.
-fn causal_mask(
-    at: &mut At<'_, '_>,
-    s: &Dim,
-    t: &Dim,
+/// Which keys the position of a query lets it see.
+struct Limits {
+    /// None after the query's own.
+    causal: bool,
+    /// Most keys before and after the query's own; below 0, any number.
+    left: i64,
+    right: i64,
+    /// The position of the first query, where it is the same in all images.
     offset: Dim,
-    mask: Option<ValueId>,
-    dtype: DType,
-) -> Step {
-    let range =
-        |start: Dim, len: &Dim| Iota { dtype: DType::I64, start, len: len.clone(), step: 1 };
-    let queries = at.add::<ValueId>(range(offset, s), &[])?;
-    let queries = at.reshape(queries, vec![s.clone(), Dim::from(1)])?;
-    let keys = at.add::<ValueId>(range(Dim::from(0), t), &[])?;
-    let seen = at.add(Binary::LessEqual, &[keys, queries])?;
-    match mask {
-        None => Ok(seen),
-        Some(m) if at.ty(m)?.dtype == DType::Bool => at.add(Binary::And, &[m, seen]),
-        Some(m) => {
+    /// Number of keys that are there in each image; the last query is at the last of them.
+    filled: Option<ValueId>,
+}
+
+impl Limits {
+    /// A mask that is true for what may be seen; `None` where that is everything.
+    fn seen(&self, at: &mut At<'_, '_>, s: &Dim, t: &Dim) -> Result<Option<ValueId>, Fault> {
+        let near = self.causal || self.left >= 0 || self.right >= 0;
+        if !near && self.filled.is_none() {
+            return Ok(None);
+        }
+        let one = || Dim::from(1);
+        let range =
+            |start: Dim, len: &Dim| Iota { dtype: DType::I64, start, len: len.clone(), step: 1 };
+        let keys = at.add::<ValueId>(range(Dim::from(0), t), &[])?;
+        let mut parts = Vec::new();
+        let filled = match self.filled {
+            Some(count) => {
+                let images = at.dims(count)?.first().cloned().unwrap_or(one());
+                let count = at.reshape(count, vec![images, one(), one(), one()])?;
+                parts.push(at.add(Binary::Less, &[keys, count])?);
+                Some(count)
+            }
+            None => None,
+        };
+        if near {
+            let first =
+                if filled.is_some() { Dim::from(0) - s.clone() } else { self.offset.clone() };
+            let queries = at.add::<ValueId>(range(first, s), &[])?;
+            let mut queries = at.reshape(queries, vec![s.clone(), one()])?;
+            if let Some(count) = filled {
+                queries = at.add(Binary::Add, &[queries, count])?;
+            }
+            let mut bound = |at: &mut At<'_, '_>, f, shift: i64| -> Result<(), Fault> {
+                let shift = at.tensor_value(Tensor::of(&[], &[shift]));
+                let limit = at.add(Binary::Add, &[queries, shift])?;
+                parts.push(at.add(f, &[keys, limit])?);
+                Ok(())
+            };
+            if self.causal {
+                bound(at, Binary::LessEqual, 0)?;
+            }
+            if self.left >= 0 {
+                bound(at, Binary::GreaterEqual, -self.left)?;
+            }
+            if self.right >= 0 {
+                bound(at, Binary::LessEqual, self.right)?;
+            }
+        }
+        let Some((&first, rest)) = parts.split_first() else { return Ok(None) };
+        let all = |seen, &part| at.add(Binary::And, &[seen, part]);
+        rest.iter().try_fold(first, all).map(Some)
+    }
+}
+
+/// A mask that shows what `mask` does, and nothing that is not seen.
+fn hidden_elsewhere(at: &mut At<'_, '_>, seen: ValueId, mask: Option<ValueId>) -> Step {
+    let Some(m) = mask else { return Ok(seen) };
+    match at.ty(m)?.dtype {
+        DType::Bool => at.add(Binary::And, &[m, seen]),
+        dtype => {
             let hidden = at.scalar(dtype, f64::NEG_INFINITY);
             at.add(Select, &[seen, m, hidden])
         }
@@ -214,6 +260,8 @@ fn primitives(
         if at.ty(m)?.dtype == DType::Bool {
             let (zero, hidden) = (at.scalar(dtype, 0.0), at.scalar(dtype, f64::NEG_INFINITY));
             m = at.add(Select, &[m, zero, hidden])?;
+        } else if at.ty(m)?.dtype != dtype {
+            m = at.add(Cast::to(dtype), &[m])?;
         }
         x = at.add(Binary::Add, &[x, m])?;
         bias = Some(m);
@@ -237,7 +285,7 @@ fn primitives(
 }
 
 /// Every head of keys or values as often as query heads share it.
-fn repeat_heads(at: &mut At<'_, '_>, x: ValueId, heads: &Dim) -> Step {
+pub(super) fn repeat_heads(at: &mut At<'_, '_>, x: ValueId, heads: &Dim) -> Step {
     let d = at.dims(x)?;
     if d[1] == *heads {
         return Ok(x);

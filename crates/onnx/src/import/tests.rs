@@ -120,10 +120,15 @@ fn broken_bytes_are_no_model() {
 #[test]
 fn opsets_are_checked() {
     let mut m = model(vec![node("Relu", "r", &["x"], &["y"])]);
-    m.opset_import[0].version = Some(6);
+    m.opset_import[0].version = Some(0);
     let found = read(&m).unwrap_err();
-    assert_eq!(found.to_string(), "needs operator set 7 to 28 of `ai.onnx`, found 6");
-    assert!(found.is_unsupported() && found.help().unwrap().ends_with("opset 7"));
+    assert_eq!(found.to_string(), "needs operator set 1 to 28 of `ai.onnx`, found 0");
+    assert!(found.is_unsupported() && found.help().unwrap().ends_with("opset 1"));
+    // What an operator meant before is told apart one by one.
+    m.opset_import[0].version = Some(5);
+    graph_of(&mut m).output[0].r#type = None;
+    let found = read(&m).unwrap_err();
+    assert!(found.notes()[0].ends_with("needs opset 6 or newer, found 5"), "{:?}", found.notes());
     m.opset_import[0].version = Some(1000);
     assert!(read(&m).unwrap_err().help().unwrap().ends_with("opset 28"));
     m.opset_import.clear();

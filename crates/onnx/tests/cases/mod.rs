@@ -3,16 +3,16 @@
 use bricolage_ir::{
     Graph, Op, OpKind, Real, ValueId,
     ops::{
-        ArgReduce, Attention, BatchNorm, Binary, Cast, Clip, Concat, Conv, ConvTranspose,
-        Coordinates, CumSum, DepthOrder, DepthToSpace, Einsum, Expand, Gather, GatherElements,
-        GatherNd, GroupNorm, Interpolation, Iota, LayerNorm, Lrn, MatMul, OneHot, Pad, PadMode,
-        Pool, PoolKind, Reduce, ReduceKind, Reshape, Resize, Rounding, Scatter, ScatterElements,
-        ScatterNd, Select, ShapeOf, Slice, Softmax, SpaceToDepth, Split, Tile, TopK, Transpose,
-        Trilu, Unary,
+        ArgReduce, Attention, BatchNorm, Binary, BitCast, Cast, Clip, Concat, Conv, ConvTranspose,
+        Coordinates, CumProd, CumSum, DepthOrder, DepthToSpace, Dequantize, Det, Dft, Einsum,
+        Expand, Gather, GatherElements, GatherNd, GroupNorm, Interpolation, Iota, LayerNorm,
+        LinearAttention, Lrn, MatMul, OneHot, Pad, PadMode, Pool, PoolKind, Quantize, Reduce,
+        ReduceKind, Reshape, Resize, Rounding, Scatter, ScatterElements, ScatterNd, Select,
+        ShapeOf, Slice, Softmax, SpaceToDepth, Split, Tile, TopK, Transpose, Trilu, Unary, Update,
     },
     origin,
 };
-use bricolage_tensor::{DType, Datum, Dim, Rng, Shape, Tensor, TensorType};
+use bricolage_tensor::{DType, Datum, Dim, Powers, Rng, Shape, Tensor, TensorType};
 
 /// A graph and inputs for it.
 pub(crate) struct Case {
@@ -144,7 +144,7 @@ impl Cases {
         let condition = In::Random(DType::Bool, vec![2, 1], 0.0, 2.0);
         self.add("where", Select, &[condition, f(&[2, 3]), f(&[3])]);
         for to in [DType::I32, DType::F16, DType::Bool, DType::F64, DType::U8] {
-            self.add(to.name(), Cast { to, saturate: true }, &[within(&[7], 0.0, 9.0)]);
+            self.add(to.name(), Cast::to(to), &[within(&[7], 0.0, 9.0)]);
         }
     }
 
@@ -282,6 +282,67 @@ impl Cases {
         self.add("bool", Attention { causal: true, ..plain }, &[q, k, v, seen]);
     }
 
+    fn quantised(&mut self) {
+        let typed = |dtype, dims: &[i64]| In::Random(dtype, dims.to_vec(), -7.0, 8.0);
+        let quantize =
+            |to, axis, block| Quantize { to, axis, block, precision: DType::F32, saturate: true };
+        let scale = |dims: &[i64]| within(dims, 0.1, 1.0);
+        let numbers = || f(&[3, 4]);
+        self.add("tensor", quantize(DType::U8, 0, 0), &[numbers(), scale(&[])]);
+        let zeros = typed(DType::I8, &[4]);
+        self.add("axis", quantize(DType::I8, 1, 0), &[numbers(), scale(&[4]), zeros]);
+        let zeros = typed(DType::I4, &[3, 2]);
+        self.add("block", quantize(DType::I4, 1, 2), &[numbers(), scale(&[3, 2]), zeros]);
+        self.add("f8", quantize(DType::F8E4M3FN, 0, 0), &[numbers(), scale(&[])]);
+        let wide = Quantize { precision: DType::F64, ..quantize(DType::I16, 0, 0) };
+        self.add("precise", wide, &[numbers(), scale(&[])]);
+        let dequantize = |axis, block| Dequantize { to: DType::F32, axis, block };
+        let codes = typed(DType::I8, &[3, 4]);
+        let zeros = typed(DType::I8, &[4]);
+        self.add("axis", dequantize(1, 0), &[codes.clone(), scale(&[4]), zeros]);
+        self.add("block", dequantize(0, 2), &[typed(DType::U4, &[3, 4]), scale(&[2, 4])]);
+        self.add("half", Dequantize { to: DType::F16, ..dequantize(0, 0) }, &[codes, scale(&[])]);
+        for dtype in DType::ALL.iter().copied().filter(|d| d.bits() < 8 || d.is_narrow_float()) {
+            self.add(dtype.name(), Cast::to(dtype), &[within(&[7], 0.6, 9.0)]);
+            let back = In::Random(dtype, vec![7], 0.0, 9.0);
+            self.add(&format!("from_{dtype}"), Cast::to(DType::F32), std::slice::from_ref(&back));
+            self.add(dtype.name(), Transpose { perm: vec![0] }, std::slice::from_ref(&back));
+            self.add(dtype.name(), Gather { axis: 0 }, &[back.clone(), longs(&[3], &[6, 0, -2])]);
+            let pad = Pad { mode: PadMode::Constant, before: dims(&[1]), after: dims(&[2]) };
+            if dtype != DType::F8E8M0 {
+                self.add(dtype.name(), pad, &[back]);
+            }
+        }
+        let nearest = Cast { powers: Powers::Nearest, ..Cast::to(DType::F8E8M0) };
+        self.add("nearest", nearest, &[within(&[7], 0.1, 9.0)]);
+        let open = Cast { saturate: false, ..Cast::to(DType::F8E5M2) };
+        let beyond = [7e4f32, -1e5, 3.3, 5e4, 6e4, f32::INFINITY, 1e-9];
+        self.add("open", open, &[In::Given(Tensor::of(&[7], &beyond))]);
+        self.add("bits", BitCast { to: DType::I32 }, &[f(&[5])]);
+    }
+
+    fn sequences(&mut self) {
+        for (exclusive, reverse) in [(false, true), (true, false)] {
+            self.add("product", CumProd { axis: 1, exclusive, reverse }, &[f(&[2, 5])]);
+        }
+        self.add("batch", Det, &[f(&[2, 3, 3])]);
+        for (inverse, one_sided, parts) in
+            [(false, false, 1), (false, true, 1), (true, false, 2), (true, true, 2)]
+        {
+            let op = Dft { axis: 1, length: Dim::from(10), inverse, one_sided };
+            self.add("transform", op, &[f(&[2, 7, 3, parts])]);
+        }
+        let op = |update| LinearAttention { heads: 4, kv_heads: 2, update, scale: Real::new(0.5) };
+        let qkv = || vec![f(&[2, 3, 12]), f(&[2, 3, 6]), f(&[2, 3, 8])];
+        self.add("linear", op(Update::Add), &qkv());
+        let state = f(&[2, 2, 3, 4]);
+        let gated = [qkv(), vec![state.clone(), f(&[2, 3, 6])]].concat();
+        self.add("gated", op(Update::Add), &gated);
+        self.add("delta", op(Update::Correct), &qkv());
+        let both = [qkv(), vec![state, f(&[2, 3, 2]), f(&[2, 3, 1])]].concat();
+        self.add("both", op(Update::Correct), &both);
+    }
+
     fn movements(&mut self) {
         self.add("shape", Reshape { to: Shape::fixed(&[4, 6]) }, &[f(&[2, 3, 4])]);
         self.add("empty", Reshape { to: Shape::fixed(&[0, 6]) }, &[f(&[3, 0])]);
@@ -401,6 +462,53 @@ impl Cases {
         self.add("crop", crop, &[f(&[1, 2, 4, 5])]);
     }
 
+    /// Sums of products of integers whose operands are differences of few bits, in the forms that import and
+    /// folded constants give them.
+    fn integers(&mut self) {
+        let mut rng = Rng::new(23);
+        let mut draw = |dtype, dims: &[i64], low: f64, high: f64| {
+            Tensor::generate(dtype, dims, |_| (low + (high - low) * rng.uniform()).floor())
+        };
+        let image = draw(DType::U8, &[1, 2, 5, 4], 0.0, 256.0);
+        let bias = draw(DType::I32, &[3], -900.0, 900.0);
+        let small = draw(DType::I32, &[3, 2, 2, 2], -128.0, 128.0);
+        let centred = draw(DType::I32, &[3, 2, 2, 2], -255.0, 256.0);
+        let filter = draw(DType::I8, &[3, 2, 2, 2], -128.0, 128.0);
+        let zeros = draw(DType::I8, &[1], -9.0, 9.0);
+        for (name, weights, stored) in
+            [("eight", &small, false), ("nine", &centred, false), ("stored", &filter, true)]
+        {
+            let mut graph = Graph::new(name);
+            let node = |name: &str| origin(&format!("/{name}"));
+            let x = graph.input("x", image.ty());
+            let zero = graph.constant("zero", Tensor::of(&[], &[131i32]));
+            let x = graph.add1(Cast::to(DType::I32), &[x], node("cast")).unwrap();
+            let x = graph.add1(Binary::Sub, &[x, zero], node("centre")).unwrap();
+            let mut w = graph.constant("w", weights.clone());
+            if stored {
+                let zeros = graph.constant("zeros", zeros.clone());
+                let to = Shape::fixed(&[1, 1, 1, 1]);
+                let column = graph.add1(Reshape { to }, &[zeros], node("column")).unwrap();
+                let column = graph.add1(Cast::to(DType::I32), &[column], node("wide")).unwrap();
+                w = graph.add1(Cast::to(DType::I32), &[w], node("weights")).unwrap();
+                w = graph.add1(Binary::Sub, &[w, column], node("filter")).unwrap();
+            }
+            let bias = graph.constant("bias", bias.clone());
+            graph.outputs = graph.add(Conv::plain(2), &[x, w, bias], node("conv")).unwrap();
+            let inputs = vec![image.clone().into()];
+            self.0.push(Case { name: format!("integers.conv.{name}"), graph, inputs });
+        }
+        let (rows, columns) =
+            (image.reshaped(&[10, 4]).unwrap(), draw(DType::I32, &[4, 6], 0.0, 256.0));
+        let mut graph = Graph::new("product");
+        let a = graph.input("a", rows.ty());
+        let a = graph.add1(Cast::to(DType::I32), &[a], origin("/cast")).unwrap();
+        let b = graph.constant("b", columns);
+        graph.outputs = graph.add(MatMul::default(), &[a, b], origin("/product")).unwrap();
+        let inputs = vec![rows.into()];
+        self.0.push(Case { name: "integers.product".to_owned(), graph, inputs });
+    }
+
     /// Shapes with symbols, over `x: f32[b, n, 6]` at `b` = 2 and `n` = 3.
     fn symbols(&mut self) {
         let (b, n) = (Dim::symbol("b"), Dim::symbol("n"));
@@ -468,9 +576,12 @@ pub(crate) fn cases() -> Vec<Case> {
     all.windows();
     all.normalisations();
     all.attention();
+    all.quantised();
+    all.sequences();
     all.movements();
     all.resizes();
     all.symbols();
+    all.integers();
     let covered: Vec<OpKind> =
         all.0.iter().flat_map(|c| c.graph.nodes().map(|n| c.graph.node(n).op.kind())).collect();
     for kind in OpKind::ALL.iter().filter(|&&k| k != OpKind::Opaque) {

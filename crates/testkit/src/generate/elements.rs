@@ -163,7 +163,7 @@ pub(super) fn choice(g: &mut Growing) -> Option<()> {
     }
     if g.chance(0.2) {
         let to = g.one_of(&[DType::F32, DType::I64, DType::F16]);
-        g.on(Cast { to, saturate: true }, &[mask])?;
+        g.on(Cast::to(to), &[mask])?;
     }
     let y = g.pick(|t| t.dtype().is_float())?;
     let dtype = g.dtype_of(y);
@@ -176,7 +176,10 @@ pub(super) fn choice(g: &mut Growing) -> Option<()> {
 pub(super) fn cast(g: &mut Growing) -> Option<()> {
     let x = g.pick(|_| true)?;
     let from = g.dtype_of(x);
-    let to = g.one_of(DType::ALL);
+    // Every engine knows these.
+    let common: Vec<DType> =
+        DType::ALL.iter().copied().filter(|d| d.bits() >= 8 && !d.is_narrow_float()).collect();
+    let to = g.one_of(&common);
     // What an integer beyond its type becomes is nobody's promise.
     let fits = |v: f64| match to {
         _ if to.is_float() || to == DType::Bool => true,
@@ -186,10 +189,10 @@ pub(super) fn cast(g: &mut Growing) -> Option<()> {
     if !g.content(x).to_f64().into_iter().all(fits) {
         return None;
     }
-    let y = g.on(Cast { to, saturate: true }, &[x])?;
+    let y = g.on(Cast::to(to), &[x])?;
     if g.chance(0.6) {
         let back = if from == to { g.dtype } else { from };
-        g.on(Cast { to: back, saturate: true }, &[y])?;
+        g.on(Cast::to(back), &[y])?;
     }
     Some(())
 }

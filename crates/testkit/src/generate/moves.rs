@@ -335,6 +335,6 @@ pub(super) fn positions(g: &mut Growing) -> Option<()> {
     };
     let at = g.on(op, &[])?;
     let to = g.dtype_of(x);
-    let at = g.on(Cast { to, saturate: true }, &[at])?;
+    let at = g.on(Cast::to(to), &[at])?;
     g.on(Binary::Add, &[x, at]).map(|_| ())
 }
