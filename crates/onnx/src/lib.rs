@@ -4,6 +4,7 @@
 //! kinds ([`export`]). Weights stay in the mapped files. What a model takes and gives can be read
 //! without understanding it ([`load_interface`]).
 
+mod data;
 mod error;
 mod export;
 mod import;

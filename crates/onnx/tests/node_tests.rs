@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // outside the test functions too, all is test
 
 use bricolage_ir::{evaluate, named_inputs, verify};
-use bricolage_onnx::{ImportError, export, import, load, read_tensor};
+use bricolage_onnx::{ImportError, Stored, export, import, load, read_datum};
 use bricolage_tensor::{Datum, Storage, Tensor};
 use std::{collections::HashMap, fs, path::Path};
 
@@ -22,12 +22,44 @@ enum Outcome {
     Failed(String),
 }
 
-fn tensors(folder: &Path, prefix: &str) -> Result<Vec<Tensor>, String> {
+/// Cases of random numbers: types and shapes are told, and the values that there may be.
+fn is_random(folder: &Path) -> bool {
+    folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with("test_bernoulli"))
+}
+
+/// The data of a set; the kind of each value stands in the name of its file, a tensor's in none.
+fn data(folder: &Path, prefix: &str) -> Result<Vec<Datum>, String> {
     let mut all = Vec::new();
+    let kinds = [("", Stored::Tensor), (".seq", Stored::Sequence), (".opt", Stored::Optional)];
     loop {
-        let path = folder.join(format!("{prefix}_{}.pb", all.len()));
-        let Ok(bytes) = fs::read(&path) else { return Ok(all) };
-        all.push(read_tensor(Storage::copy_of(&bytes)).map_err(|e| e.to_string())?);
+        let found = kinds.iter().find_map(|(mark, kind)| {
+            let path = folder.join(format!("{prefix}_{}{mark}.pb", all.len()));
+            Some((fs::read(path).ok()?, *kind))
+        });
+        let Some((bytes, kind)) = found else { return Ok(all) };
+        all.push(read_datum(Storage::copy_of(&bytes), kind).map_err(|e| e.to_string())?);
+    }
+}
+
+/// Where values of any kind differ.
+fn datum_differs(got: &Datum, want: &Datum, limits: (f64, f64), random: bool) -> Option<String> {
+    match (got, want) {
+        (Datum::Tensor(got), Datum::Tensor(want)) if random => {
+            let right = got.ty() == want.ty() && got.to_f64().iter().all(|&v| v == 0.0 || v == 1.0);
+            (!right).then(|| format!("{} is not {}, zeros and ones", got.ty(), want.ty()))
+        }
+        (Datum::Tensor(got), Datum::Tensor(want)) => differs(got, want, limits),
+        (Datum::Sequence(got), Datum::Sequence(want)) if got.len() == want.len() => {
+            let mut pairs = got.iter().zip(want).enumerate();
+            pairs.find_map(|(i, (got, want))| {
+                let why = datum_differs(got, want, limits, random)?;
+                Some(format!("element {i} of the list: {why}"))
+            })
+        }
+        (Datum::Optional(Some(got)), Datum::Optional(Some(want))) => {
+            datum_differs(got, want, limits, random)
+        }
+        (got, want) => (got != want).then(|| format!("{got:?} is not {want:?}")),
     }
 }
 
@@ -82,14 +114,13 @@ fn run(folder: &Path, file: &str) -> Outcome {
         if !data.is_dir() {
             return if set == 0 { Outcome::Failed("no data".to_owned()) } else { Outcome::Passed };
         }
-        let (inputs, outputs) = match (tensors(&data, "input"), tensors(&data, "output")) {
+        let (inputs, outputs) = match (self::data(&data, "input"), self::data(&data, "output")) {
             (Ok(inputs), Ok(outputs)) => (inputs, outputs),
             (Err(e), _) | (_, Err(e)) => return Outcome::Unsupported(e),
         };
         for (what, graph) in [("import", &model.graph), ("round trip", &again.graph)] {
             let names = graph.inputs.iter().map(|&v| graph.value(v).name.to_string());
-            let data: HashMap<String, Datum> =
-                names.zip(inputs.iter().cloned().map(Datum::from)).collect();
+            let data: HashMap<String, Datum> = names.zip(inputs.iter().cloned()).collect();
             let got = named_inputs(graph, data).and_then(|inputs| evaluate(graph, &inputs));
             let got = match got {
                 Ok(got) => got,
@@ -104,8 +135,7 @@ fn run(folder: &Path, file: &str) -> Outcome {
                 return Outcome::Failed(format!("{what}: {} outputs", got.len()));
             }
             for (i, (got, want)) in got.iter().zip(&outputs).enumerate() {
-                let got = got.as_tensor().unwrap();
-                if let Some(why) = differs(got, want, tolerance(folder)) {
+                if let Some(why) = datum_differs(got, want, tolerance(folder), is_random(folder)) {
                     return Outcome::Failed(format!("{what}: output {i}: {why}"));
                 }
             }

@@ -8,6 +8,7 @@ mod layout;
 mod rng;
 mod shape;
 mod storage;
+mod strings;
 mod tensor;
 
 pub use datum::Datum;
@@ -17,4 +18,5 @@ pub use format::{Format, Layout};
 pub use rng::Rng;
 pub use shape::{Shape, TensorType, Type};
 pub use storage::Storage;
+pub use strings::Strings;
 pub use tensor::{Tensor, TensorError};

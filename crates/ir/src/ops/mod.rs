@@ -3,23 +3,32 @@
 mod arrange;
 mod binary;
 mod concat;
+mod control;
 mod conv;
 mod create;
+mod dynamic;
 mod einsum;
 mod elements;
+mod found;
 mod gather;
 mod matmul;
 mod norm;
 mod opaque;
 mod pointwise;
 mod pool;
+mod random;
+mod recurrent;
 mod reduce;
 mod reshape;
 mod resize;
+mod sampling;
 mod scatter;
+mod sequence;
 mod slice;
 mod softmax;
 mod taps;
+mod text;
+mod trees;
 mod types;
 mod unary;
 mod window;
@@ -27,21 +36,30 @@ mod window;
 pub use arrange::{DepthOrder, DepthToSpace, Expand, SpaceToDepth, Tile, Transpose};
 pub use binary::Binary;
 pub use concat::{Concat, Split};
+pub use control::{Along, If, Loop, Nested, Scan, SequenceMap};
 pub use conv::{Conv, ConvTranspose};
 pub use create::{CumSum, Iota, OneHot, ShapeOf, TopK, Trilu};
+pub use dynamic::{Dynamic, Late};
 pub use einsum::Einsum;
+pub use found::{Compress, NonMaxSuppression, NonZero, Unique};
 pub use gather::{Gather, GatherElements, GatherNd};
 pub use matmul::MatMul;
 pub use norm::{BatchNorm, GroupNorm, LayerNorm, Lrn};
 pub use opaque::Opaque;
 pub use pointwise::{Cast, Clip, Select};
 pub use pool::{Pool, PoolKind};
+pub use random::{Distribution, Random};
+pub use recurrent::{Activation, Cell, Direction, Recurrent};
 pub use reduce::{ArgReduce, Reduce, ReduceKind};
 pub use reshape::Reshape;
 pub use resize::{Coordinates, Interpolation, Resize, Rounding};
+pub use sampling::{DeformConv, GridMode, GridSample, Outside, RoiAlign};
 pub use scatter::{Scatter, ScatterElements, ScatterNd};
+pub use sequence::{Optional, Sequence};
 pub use slice::{Pad, PadMode, Slice};
 pub use softmax::{Attention, Softmax};
+pub use text::{Case, Labels, Lookup, Ngrams, Text, Weighting};
+pub use trees::{Aggregate, Branch, Finish, Question, TreeEnsemble, TreeNode};
 pub use unary::Unary;
 
 use crate::{AxisMap, Body, EvalError, Fact, Part, TypeError, Work};
@@ -169,13 +187,11 @@ macro_rules! ops {
                 match self { $(Op::$name(op) => op.infer(inputs),)* }
             }
 
-            /// See [`OpDef::eval`].
-            pub fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
+            fn eval_numbers(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
                 match self { $(Op::$name(op) => op.eval(inputs),)* }
             }
 
-            /// See [`OpDef::axes`].
-            pub fn axes(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {
+            fn axes_of_tensors(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {
                 match self { $(Op::$name(op) => op.axes(inputs, outputs),)* }
             }
 
@@ -288,6 +304,46 @@ ops! {
     CumSum,
     /// The best elements along a dim.
     TopK,
+    /// A cell run along a sequence.
+    Recurrent,
+    /// One of two graphs.
+    If,
+    /// A graph over and over.
+    Loop,
+    /// A graph along a dim.
+    Scan,
+    /// A graph for every element of a list.
+    SequenceMap,
+    /// Lists of values.
+    Sequence,
+    /// Values that may be absent.
+    Optional,
+    /// Sizes that are data.
+    Dynamic,
+    /// Where elements are not 0.
+    NonZero,
+    /// Slices that are wanted.
+    Compress,
+    /// Distinct slices.
+    Unique,
+    /// The best boxes.
+    NonMaxSuppression,
+    /// Images at given positions.
+    GridSample,
+    /// Regions of images.
+    RoiAlign,
+    /// Convolution with moving taps.
+    DeformConv,
+    /// Random numbers.
+    Random,
+    /// Texts.
+    Text,
+    /// Elements replaced by others.
+    Lookup,
+    /// Counts of n-grams.
+    Ngrams,
+    /// Decision trees.
+    TreeEnsemble,
     /// Known to a foreign runtime alone.
     Opaque,
 }
@@ -295,8 +351,46 @@ ops! {
 impl Op {
     /// The types of all results, and their elements as far as they follow from known ones.
     pub fn infer(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError> {
+        if let (Op::Unary(Unary::Identity), [Some(fact)]) = (self, inputs)
+            && fact.ty.as_tensor().is_none()
+        {
+            return Ok(vec![(*fact).clone()]);
+        }
+        if let Some(facts) = text::infer_by_number(self, inputs) {
+            return facts;
+        }
         let facts = self.infer_types(inputs)?;
         Ok(fold_known(self, inputs, facts))
+    }
+
+    /// See [`OpDef::eval`]. Ops that only move or compare elements take texts as well, and the
+    /// identity takes everything.
+    pub fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
+        if let (Op::Unary(Unary::Identity), [Some(datum)]) = (self, inputs.0)
+            && datum.as_tensor().is_none()
+        {
+            return Ok(vec![(*datum).clone()]);
+        }
+        text::eval_by_number(self, inputs).unwrap_or_else(|| self.eval_numbers(inputs))
+    }
+
+    /// See [`OpDef::axes`]; opaque unless all operands and results are tensors of numbers.
+    pub fn axes(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {
+        if inputs.iter().flatten().copied().chain(outputs).any(|f| f.ty.as_tensor().is_none()) {
+            return AxisMap::opaque(inputs, outputs);
+        }
+        self.axes_of_tensors(inputs, outputs)
+    }
+
+    /// The graphs inside the op.
+    pub fn nested(&self) -> Vec<&Nested> {
+        match self {
+            Op::If(op) => vec![&op.then, &op.otherwise],
+            Op::Loop(op) => vec![&op.body],
+            Op::Scan(op) => vec![&op.body],
+            Op::SequenceMap(op) => vec![&op.body],
+            _ => Vec::new(),
+        }
     }
 
     /// The op and the slices for the points `points` of an axis; `None` when the op cannot be
@@ -338,7 +432,8 @@ fn fold_known(op: &Op, inputs: &[Option<&Fact>], mut facts: Vec<Fact>) -> Vec<Fa
         _ => false,
     };
     let worth = facts.iter().any(|f| small(f) && f.as_dims().is_none());
-    if !worth || inputs.is_empty() {
+    // A graph inside may take any time.
+    if !worth || inputs.is_empty() || !op.nested().is_empty() {
         return facts;
     }
     let mut data = Vec::new();
