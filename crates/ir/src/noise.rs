@@ -14,7 +14,7 @@
 use crate::{
     EvalError, Graph, Inputs, NodeId, Op, Role, Tolerance, ValueId,
     evaluate::{learn, solve_symbols},
-    ops::{Binary, PoolKind, ReduceKind, Unary},
+    ops::{Binary, Late, PoolKind, ReduceKind, Unary},
 };
 use bricolage_tensor::{DType, Datum, Dim, Rng, Tensor, Type};
 use std::collections::{HashMap, HashSet};
@@ -183,6 +183,9 @@ fn is_exact(op: &Op) -> bool {
         Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Tile(_) => true,
         Op::Concat(_) | Op::Split(_) | Op::Slice(_) | Op::Pad(_) | Op::Trilu(_) => true,
         Op::Gather(_) | Op::GatherElements(_) | Op::GatherNd(_) | Op::TopK(_) => true,
+        Op::Compress(_) | Op::Unique(_) | Op::Sequence(_) | Op::Optional(_) => true,
+        Op::Lookup(_) | Op::Random(_) | Op::Text(_) => true,
+        Op::Dynamic(d) => d.op != Late::Range,
         Op::OneHot(_) | Op::DepthToSpace(_) | Op::SpaceToDepth(_) => true,
         _ => false,
     }

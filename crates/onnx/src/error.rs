@@ -237,14 +237,16 @@ pub enum ImportError {
         /// Most that are allowed.
         limit: usize,
     },
-    /// The model has too many nodes once its functions are replaced.
-    #[error("needs at most {limit} nodes after functions are replaced by their nodes, found more")]
+    /// The model has too many nodes, functions replaced and loops typed.
+    #[error("needs at most {limit} nodes, those of functions counted at every call, found more")]
     TooManyNodes {
         /// Most that are allowed.
         limit: usize,
     },
     /// A function uses another version of an operator set than the model.
-    #[error("function `{function}` needs operator set {found} of `{domain}`, the model has {needed}")]
+    #[error(
+        "function `{function}` needs operator set {found} of `{domain}`, the model has {needed}"
+    )]
     FunctionOpset {
         /// The function.
         function: String,

@@ -11,6 +11,7 @@ mod import;
 mod proto;
 mod tensor;
 
+pub use data::{Stored, read_datum};
 pub use error::{ExportError, ImportError, TensorFault, UnsupportedNode};
 pub use export::{Structure, export, export_structure};
 pub use import::{Model, NEWEST_OPSET, OLDEST_OPSET, import, load, load_interface};

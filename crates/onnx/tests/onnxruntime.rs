@@ -37,6 +37,10 @@ fn node_tests() -> Vec<Case> {
 
 fn write(case: &Case, folder: &Path) -> bool {
     let Ok(results) = evaluate(&case.graph, &case.inputs) else { return false };
+    // The judge reads tensors alone.
+    if results.iter().any(|d| d.as_tensor().is_none()) {
+        return false;
+    }
     fs::create_dir_all(folder).unwrap();
     fs::write(folder.join("model.onnx"), export(&case.graph).unwrap()).unwrap();
     let structure = export_structure(&case.graph).unwrap();

@@ -65,7 +65,8 @@ mod tests {
         let list = Datum::Sequence(vec![t.clone(), t]);
         assert_eq!(list.ty().map(|t| t.to_string()).as_deref(), Some("seq(f32[2])"));
         let other: Datum = Tensor::of(&[1], &[1f32]).into();
-        let mixed = Datum::Sequence(vec![other.clone(), other, Tensor::of(&[2], &[0f32; 2]).into()]);
+        let mixed =
+            Datum::Sequence(vec![other.clone(), other, Tensor::of(&[2], &[0f32; 2]).into()]);
         assert_eq!(mixed.ty().map(|t| t.to_string()).as_deref(), Some("seq(f32[_])"));
         assert_eq!(Datum::Optional(None).ty(), None);
         assert!(list.as_tensor().is_none());

@@ -129,9 +129,7 @@ impl Type {
             shape.iter().map(any).collect()
         };
         match self {
-            Type::Tensor(t) => {
-                Type::Tensor(TensorType { dtype: t.dtype, shape: shape(&t.shape) })
-            }
+            Type::Tensor(t) => Type::Tensor(TensorType { dtype: t.dtype, shape: shape(&t.shape) }),
             Type::Strings(s) => Type::Strings(shape(s)),
             Type::Sequence(t) => Type::Sequence(Box::new(t.enclosed())),
             Type::Optional(t) => Type::Optional(Box::new(t.enclosed())),
@@ -168,9 +166,7 @@ impl Type {
             }
             (Type::Sequence(a), Type::Sequence(b)) => Type::Sequence(Box::new(a.join(b)?)),
             (Type::Optional(a), Type::Optional(b)) => Type::Optional(Box::new(a.join(b)?)),
-            (Type::Optional(a), b) | (b, Type::Optional(a)) => {
-                Type::Optional(Box::new(a.join(b)?))
-            }
+            (Type::Optional(a), b) | (b, Type::Optional(a)) => Type::Optional(Box::new(a.join(b)?)),
             _ => return None,
         })
     }

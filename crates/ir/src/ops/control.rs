@@ -9,8 +9,7 @@ use super::{
     types::{Operands, attribute, expect_axis, expect_dtype, expect_rank},
 };
 use crate::{
-    AxisMap, EvalError, Fact, Graph, INLINE, Inputs, Role, TypeError, evaluate,
-    graph::bind_type,
+    AxisMap, EvalError, Fact, Graph, INLINE, Inputs, Role, TypeError, evaluate, graph::bind_type,
     parse, print,
 };
 use bricolage_tensor::{DType, Datum, Dim, Shape, Storage, Symbol, Tensor, TensorType, Type};
@@ -157,6 +156,25 @@ fn expect_results<'a>(
     Ok(())
 }
 
+/// Fails unless there is a result for every state.
+fn expect_states(states: usize, results: usize) -> Result<(), TypeError> {
+    if states <= results {
+        return Ok(());
+    }
+    Err(attribute("states", format!("at most {results}, one a result"), states))
+}
+
+/// Fails unless the states after a round may be those before the next. Their sizes may differ from
+/// round to round where they are no numbers.
+fn expect_kept(after: &[&Type], before: &[&Type], states: usize) -> Result<(), TypeError> {
+    for (after, before) in after.iter().zip(before).take(states) {
+        if !after.enclosed().meets(&before.enclosed()) {
+            return Err(attribute("body", format!("a state that stays {before}"), after));
+        }
+    }
+    Ok(())
+}
+
 fn facts(types: &[Type]) -> Vec<Fact> {
     types.iter().cloned().map(Fact::from).collect()
 }
@@ -262,6 +280,7 @@ pub struct Loop {
 
 impl OpDef for Loop {
     fn infer(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError> {
+        expect_states(self.states, self.outputs.len())?;
         let operands = Operands::new(inputs, 2 + self.states, usize::MAX)?;
         if let Some(t) = operands.optional(0)? {
             expect_dtype(0, t.dtype, DType::is_int, "integer")?;
@@ -278,7 +297,7 @@ impl OpDef for Loop {
         }
         let results: Vec<&Type> = self.body.outputs().collect();
         expect_results(results[1..].iter().copied().take(self.states), &self.outputs)?;
-        expect_results(results[1..].iter().copied().take(self.states), types[2..].iter().copied())?;
+        expect_kept(&results[1..], &types[2..], self.states)?;
         for (one, all) in results[1 + self.states..].iter().zip(&self.outputs[self.states..]) {
             let inner = without(all, 0).filter(|inner| one.meets(inner));
             inner.ok_or_else(|| attribute("outputs", format!("a stack of {one}"), all))?;
@@ -312,7 +331,8 @@ impl OpDef for Loop {
             let mut results = self.body.run(data)?.into_iter();
             let next = results.next();
             let next = next.as_ref().and_then(Datum::as_tensor);
-            go = scalar(next.ok_or(EvalError::Operand { operand: 1, expected: "tensor" })?, 1)? != 0;
+            go =
+                scalar(next.ok_or(EvalError::Operand { operand: 1, expected: "tensor" })?, 1)? != 0;
             states.extend(results.by_ref().take(self.states));
             collected.iter_mut().zip(results).for_each(|(all, one)| all.push(one));
             round += 1;
@@ -364,6 +384,7 @@ pub struct Scan {
 
 impl OpDef for Scan {
     fn infer(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError> {
+        expect_states(self.states, self.outputs.len())?;
         let (states, scanned) = (self.states, self.scanned.len());
         let operands = Operands::new(inputs, states + scanned.max(1), usize::MAX)?;
         self.body.expect_arity(inputs.len(), self.outputs.len())?;
@@ -393,7 +414,7 @@ impl OpDef for Scan {
         }
         let results: Vec<&Type> = self.body.outputs().collect();
         expect_results(results[..states].iter().copied(), &self.outputs)?;
-        expect_results(results[..states].iter().copied(), types.iter().copied())?;
+        expect_kept(&results, &types, states)?;
         for ((one, all), along) in
             results[states..].iter().zip(&self.outputs[states..]).zip(&self.collected)
         {
@@ -525,6 +546,7 @@ fn without(ty: &Type, axis: usize) -> Option<Type> {
 /// The tensor at every position of a dim, without the dim.
 fn slices(t: &Tensor, along: Along) -> Result<Vec<Tensor>, EvalError> {
     let dims = t.dims();
+    expect_axis(along.axis, dims.len())?;
     let mut kept = dims.to_vec();
     let length = kept.remove(along.axis) as usize;
     let inner = dims[along.axis + 1..].iter().product::<i64>() as usize;

@@ -1,7 +1,7 @@
 //! Ops whose sizes are data: what other ops have as attributes, these have as operands.
 
 use super::{
-    OpDef,
+    OpDef, check,
     sequence::apply,
     types::{Operands, attribute, expect_dtype, expect_rank},
 };
@@ -102,6 +102,7 @@ impl OpDef for Dynamic {
     }
 
     fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
+        check(self, inputs)?;
         let datum = self.compute(inputs)?;
         let dims = match &datum {
             Datum::Tensor(t) => t.dims(),
@@ -174,12 +175,12 @@ impl Dynamic {
                     }
                 }
                 if let Some(open) = to.iter().position(|&n| n == -1) {
-                    let others: i64 = to.iter().filter(|&&n| n != -1).product();
-                    let total: i64 = have.iter().product();
-                    if others == 0 {
-                        return Err(domain(1, "sizes of 0 beside -1".to_owned()));
-                    }
-                    to[open] = total / others;
+                    let mut others = to.iter().filter(|&&n| n != -1);
+                    let others = others.try_fold(1i64, |product, &n| product.checked_mul(n));
+                    let Some(others) = others.filter(|&n| n > 0) else {
+                        return Err(domain(1, format!("the sizes {to:?}")));
+                    };
+                    to[open] = have.iter().product::<i64>() / others;
                 }
                 if to.iter().any(|&n| n < 0) {
                     return Err(domain(1, format!("the sizes {to:?}")));
@@ -224,7 +225,7 @@ impl Dynamic {
 }
 
 /// Most numbers of a range.
-const MOST: f64 = (1u64 << 32) as f64;
+const MOST: f64 = (1u64 << 28) as f64;
 
 fn range(inputs: &Inputs<'_>) -> Result<Datum, EvalError> {
     let all = [inputs.tensor(0)?, inputs.tensor(1)?, inputs.tensor(2)?];
@@ -233,16 +234,16 @@ fn range(inputs: &Inputs<'_>) -> Result<Datum, EvalError> {
         return Err(domain(operand, format!("{} elements, not one", all[operand].len())));
     }
     let [start, end, step] = all.map(|t| t.to_f64()[0]);
-    let count = ((end - start) / step).ceil().max(0.0);
-    if !(count <= MOST) {
+    let count = ((end - start) / step).ceil();
+    if step == 0.0 || count.is_nan() || count > MOST {
         return Err(domain(2, format!("the step {step} from {start} to {end}")));
     }
-    let dims = [count as i64];
+    let dims = [count.max(0.0) as i64];
     if !dtype.is_float() {
         let [start, end, step] = all.map(|t| t.to_i64()[0]);
-        let (wide, step_wide) = (i128::from(end) - i128::from(start), i128::from(step));
-        let count = (wide + step_wide - step_wide.signum()).div_euclid(step_wide).max(0);
-        let count = if wide.signum() == step_wide.signum() { count as i64 } else { 0 };
+        let (wide, far) = (i128::from(end) - i128::from(start), i128::from(step));
+        let count = (wide.abs() + far.abs() - 1) / far.abs();
+        let count = if wide.signum() == far.signum() { count as i64 } else { 0 };
         let numbers: Vec<i64> =
             (0..count).map(|i| start.wrapping_add(i.wrapping_mul(step))).collect();
         return Ok(Tensor::from_i64(dtype, &[count], &numbers).into());

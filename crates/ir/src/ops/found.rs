@@ -2,7 +2,7 @@
 //! size that it is known by, usually a symbol of its own.
 
 use super::{
-    OpDef,
+    OpDef, check,
     elements::{Elements, one, pick, sizes, strides},
     types::{Operands, attribute, expect_axis, expect_dtype, expect_rank, expect_same_dim},
 };
@@ -72,6 +72,7 @@ impl OpDef for Compress {
     }
 
     fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
+        check(self, inputs)?;
         let (x, keep) = (inputs.tensor(0)?, inputs.tensor(1)?.to_i64());
         let shape = sizes(x.dims());
         let length = shape[self.axis];
@@ -132,6 +133,7 @@ impl OpDef for Unique {
     }
 
     fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
+        check(self, inputs)?;
         let t = inputs.tensor(0)?;
         let mut dims = match self.axis {
             Some(_) => t.dims().to_vec(),
@@ -261,6 +263,7 @@ impl OpDef for NonMaxSuppression {
     }
 
     fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
+        check(self, inputs)?;
         let (boxes, scores) = (inputs.tensor(0)?, inputs.tensor(1)?);
         let number = |i: usize| -> Result<Option<f64>, EvalError> {
             Ok(inputs.optional(i)?.and_then(|t| t.to_f64().first().copied()))

@@ -485,6 +485,14 @@ pub(crate) fn results(
     Ok(all)
 }
 
+/// Fails unless the operands fit the op, whose results need not have known sizes.
+pub(crate) fn check(op: &impl OpDef, inputs: &Inputs<'_>) -> Result<(), EvalError> {
+    let facts = inputs.facts();
+    let refs: Vec<Option<&Fact>> = facts.iter().map(Option::as_ref).collect();
+    op.infer(&refs)?;
+    Ok(())
+}
+
 /// The elements at flat positions, as a tensor of one dim.
 pub(crate) fn elements_of(t: &Tensor, positions: &[usize]) -> Result<Tensor, EvalError> {
     for &at in positions {

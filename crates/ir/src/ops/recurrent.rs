@@ -78,17 +78,32 @@ pub enum Activation {
     Softsign,
     Softplus,
     /// `alpha x + beta`.
-    Affine { alpha: Real, beta: Real },
+    Affine {
+        alpha: Real,
+        beta: Real,
+    },
     /// `alpha tanh(beta x)`.
-    ScaledTanh { alpha: Real, beta: Real },
+    ScaledTanh {
+        alpha: Real,
+        beta: Real,
+    },
     /// `alpha x + beta`, limited to 0 and 1.
-    HardSigmoid { alpha: Real, beta: Real },
+    HardSigmoid {
+        alpha: Real,
+        beta: Real,
+    },
     /// `alpha x` below 0.
-    LeakyRelu { alpha: Real },
+    LeakyRelu {
+        alpha: Real,
+    },
     /// 0 below `alpha`.
-    ThresholdedRelu { alpha: Real },
+    ThresholdedRelu {
+        alpha: Real,
+    },
     /// `alpha (exp(x) - 1)` below 0.
-    Elu { alpha: Real },
+    Elu {
+        alpha: Real,
+    },
 }
 
 impl Activation {
@@ -132,7 +147,7 @@ pub struct Recurrent {
     pub direction: Direction,
     /// [`Cell::functions`] for every direction.
     pub activations: Vec<Activation>,
-    /// What activations are given is first limited to this magnitude.
+    /// What gates and candidates are made of is first limited to this magnitude; a cell is not.
     pub clip: Option<Real>,
 }
 
@@ -186,8 +201,7 @@ impl Recurrent {
         let state = |block: usize, j: usize, h: &[f64]| dot(row(block, j), h) + bias(block, j);
         match self.cell {
             Cell::Simple => {
-                let next: Vec<f64> =
-                    (0..n).map(|j| act(0, input(0, j) + state(0, j, h))).collect();
+                let next: Vec<f64> = (0..n).map(|j| act(0, input(0, j) + state(0, j, h))).collect();
                 h.copy_from_slice(&next);
             }
             Cell::Gru { linear_before_reset } => {
@@ -221,7 +235,7 @@ impl Recurrent {
                     let next = f * c[j] + i * act(1, sum(3));
                     let o = act(0, sum(1) + peep(1, j, next));
                     c[j] = next;
-                    next_h[j] = o * act(2, next);
+                    next_h[j] = o * functions[2].at(next);
                 }
                 h.copy_from_slice(&next_h);
             }
@@ -241,6 +255,11 @@ impl OpDef for Recurrent {
         if self.activations.len() != needed {
             let expected = format!("{needed} functions");
             return Err(attribute("activations", expected, self.activations.len()));
+        }
+        if let Some(limit) = self.clip.map(Real::get)
+            && (limit.is_nan() || limit < 0.0)
+        {
+            return Err(attribute("clip", "a number of at least 0", limit));
         }
         let (steps, batch, width) = (&x.shape[0], &x.shape[1], &x.shape[2]);
         let hidden = &r.shape[2];

@@ -61,6 +61,9 @@ fn reflect(x: f64, low: f64, high: f64) -> f64 {
 impl GridSample {
     /// Elements of a dim of `size` and their weights, for one coordinate.
     fn weights(self, coordinate: f64, size: usize) -> Vec<(usize, f64)> {
+        if size == 0 || !coordinate.is_finite() {
+            return Vec::new();
+        }
         let length = size as f64;
         let (mut x, low, high) = match self.align_corners {
             true => ((coordinate + 1.0) / 2.0 * (length - 1.0), 0.0, length - 1.0),
@@ -71,6 +74,8 @@ impl GridSample {
         }
         if x < low || x > high {
             x = match self.outside {
+                // Every tap of a cubic stays inside for itself.
+                Outside::Border if self.mode == GridMode::Cubic => x,
                 Outside::Zeros => x,
                 Outside::Border => x.clamp(0.0, length - 1.0),
                 Outside::Reflection => reflect(x, low, high),
@@ -86,9 +91,6 @@ impl GridSample {
                 _ => Some(i.clamp(0.0, length - 1.0) as usize),
             }
         };
-        if size == 0 || !x.is_finite() {
-            return Vec::new();
-        }
         let base = x.floor();
         let t = x - base;
         let taps: Vec<(f64, f64)> = match self.mode {
@@ -186,12 +188,7 @@ fn around(y: f64, x: f64, h: usize, w: usize) -> [(usize, f64); 4] {
     };
     let ((y0, y1, ly), (x0, x1, lx)) = (split(y, h), split(x, w));
     let (hy, hx) = (1.0 - ly, 1.0 - lx);
-    [
-        (y0 * w + x0, hy * hx),
-        (y0 * w + x1, hy * lx),
-        (y1 * w + x0, ly * hx),
-        (y1 * w + x1, ly * lx),
-    ]
+    [(y0 * w + x0, hy * hx), (y0 * w + x1, hy * lx), (y1 * w + x0, ly * hx), (y1 * w + x1, ly * lx)]
 }
 
 /// Images `[n, c, h, w]` pooled over regions: operand 1 holds corners `x, y, x, y` of `r` regions,
@@ -204,7 +201,7 @@ pub struct RoiAlign {
     pub height: i64,
     /// Width of the result.
     pub width: i64,
-    /// Samples along each side of a bin; as many as the bin is long when 0.
+    /// Samples along each side of a bin; when 0, as many as the bin is long, up to 10000.
     pub samples: i64,
     /// Factor from the corners to positions in the image.
     pub scale: Real,
@@ -220,9 +217,9 @@ impl OpDef for RoiAlign {
         expect_rank(1, regions, 2, 2)?;
         expect_rank(2, of, 1, 1)?;
         expect_same_dim(&operands, (1, 0), (2, 0))?;
-        if self.height < 1 || self.width < 1 || self.samples < 0 {
-            let got = (self.height, self.width, self.samples);
-            return Err(attribute("height", "sizes of at least 1", got));
+        let sizes = [self.height, self.width, self.samples];
+        if self.height < 1 || self.width < 1 || sizes.iter().any(|&n| !(0..1 << 16).contains(&n)) {
+            return Err(attribute("height", "sizes from 1 to 65535", sizes));
         }
         let four = Dim::from(4);
         if differ(&regions.shape[1], &four) {
@@ -238,8 +235,7 @@ impl OpDef for RoiAlign {
         let x = inputs.tensor(0)?;
         let shape = sizes(x.dims());
         let (channels, h, w) = (shape[1], shape[2], shape[3]);
-        let (regions, of, x) =
-            (inputs.tensor(1)?.to_f64(), inputs.tensor(2)?.to_i64(), x.to_f64());
+        let (regions, of, x) = (inputs.tensor(1)?.to_f64(), inputs.tensor(2)?.to_i64(), x.to_f64());
         let mut out = Vec::with_capacity(dims.iter().product::<i64>() as usize);
         for (r, &image) in of.iter().enumerate() {
             let image = super::elements::wrap_index(image, shape[0], 2)?;
@@ -403,7 +399,8 @@ impl OpDef for DeformConv {
         for n in 0..shape[0] {
             for p in 0..points {
                 let (oy, ox) = (p / out_shape[3], p % out_shape[3]);
-                let start = |d: usize, o: usize| (o as i64 * self.strides[d] - self.pads[d].0) as f64;
+                let start =
+                    |d: usize, o: usize| (o as i64 * self.strides[d] - self.pads[d].0) as f64;
                 for c in 0..channels {
                     let plane = &x[(n * channels + c) * h * width..][..h * width];
                     for tap in 0..taps {

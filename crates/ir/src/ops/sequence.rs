@@ -252,9 +252,7 @@ impl OpDef for Sequence {
                 all.remove(wrap_index(at, all.len(), 1)?);
                 one(Datum::Sequence(all))
             }
-            Sequence::Length => {
-                one(Tensor::of(&[], &[list(inputs, 0)?.len() as i64]).into())
-            }
+            Sequence::Length => one(Tensor::of(&[], &[list(inputs, 0)?.len() as i64]).into()),
             Sequence::Split { axis, keep_dims } => self.split(inputs, *axis, *keep_dims),
             Sequence::Join { axis, new_axis, ty } => {
                 let all = list(inputs, 0)?;

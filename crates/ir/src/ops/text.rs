@@ -163,8 +163,10 @@ impl OpDef for Text {
     }
 
     fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
-        let texts =
-            |dims: &[i64], all: Vec<String>| Ok::<Datum, EvalError>(Strings::new(dims, all)?.into());
+        super::check(self, inputs)?;
+        let texts = |dims: &[i64], all: Vec<String>| {
+            Ok::<Datum, EvalError>(Strings::new(dims, all)?.into())
+        };
         match self {
             Text::Constant { dims, elements } => Ok(vec![texts(dims, elements.clone())?]),
             Text::Concat => {
@@ -305,6 +307,7 @@ impl OpDef for Lookup {
             }
             of.map(|key| map.get(&key).copied().unwrap_or(count)).collect()
         }
+        super::check(self, inputs)?;
         let (dims, at) = match &self.keys {
             Labels::Texts(keys) => {
                 let x = strings(inputs, 0)?;
@@ -324,7 +327,9 @@ impl OpDef for Lookup {
             }
         };
         Ok(vec![match &self.values {
-            Labels::Texts(v) => Strings::new(dims, at.iter().map(|&i| v[i].clone()).collect())?.into(),
+            Labels::Texts(v) => {
+                Strings::new(dims, at.iter().map(|&i| v[i].clone()).collect())?.into()
+            }
             Labels::Ints(v) => {
                 let all: Vec<i64> = at.iter().map(|&i| v[i]).collect();
                 Tensor::from_i64(self.to, dims, &all).into()
@@ -387,7 +392,12 @@ impl Ngrams {
         all
     }
 
-    fn count<K: std::hash::Hash + Eq + Clone>(&self, pool: &[K], rows: &[K], width: usize) -> Vec<f64> {
+    fn count<K: std::hash::Hash + Eq + Clone>(
+        &self,
+        pool: &[K],
+        rows: &[K],
+        width: usize,
+    ) -> Vec<f64> {
         let grams = self.grams();
         let places: std::collections::HashMap<&[K], usize> =
             grams.iter().enumerate().map(|(i, r)| (&pool[r.clone()], i)).collect();
@@ -550,7 +560,10 @@ pub(super) fn infer_by_number(
 }
 
 /// Evaluation for texts: each is replaced by its place among all of them in order, and back.
-pub(super) fn eval_by_number(op: &Op, inputs: &Inputs<'_>) -> Option<Result<Vec<Datum>, EvalError>> {
+pub(super) fn eval_by_number(
+    op: &Op,
+    inputs: &Inputs<'_>,
+) -> Option<Result<Vec<Datum>, EvalError>> {
     let is = |d: &Option<&Datum>| matches!(d, Some(Datum::Strings(_)));
     if !by_number(op, inputs.0.iter().map(is)) {
         return None;

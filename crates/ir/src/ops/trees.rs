@@ -120,7 +120,10 @@ impl TreeEnsemble {
             let yes = node.question.holds(x) || (node.nan_is_yes && x.is_nan());
             at = if yes { node.yes } else { node.no };
         }
-        Err(EvalError::Domain { operand: 0, what: "a way through the nodes without end".to_owned() })
+        Err(EvalError::Domain {
+            operand: 0,
+            what: "a way through the nodes without end".to_owned(),
+        })
     }
 }
 

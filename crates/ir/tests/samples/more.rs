@@ -129,7 +129,7 @@ fn found(add: Add<'_>) {
     let boxes = || Some(Tensor::of(&[1, 3, 4], &boxes).into());
     let scores = || Some(Tensor::of(&[1, 1, 3], &[0.9f64, 0.75, 0.6]).into());
     let limits = [ints(&[], &[3]), Some(Tensor::of(&[], &[0.5f32]).into())];
-    for (centered, count) in [(false, 2), (true, 1)] {
+    for (centered, count) in [(false, 2), (true, 2)] {
         let op = NonMaxSuppression { centered, found: found(count) };
         let mut inputs = vec![boxes(), scores()];
         inputs.extend(limits.clone());
@@ -150,7 +150,8 @@ fn dynamic(add: Add<'_>) {
     late(Late::Pad(PadMode::Edge), &[4, 3], vec![f(&[2, 3]), ints(&[4], &[1, 0, 1, 0])]);
     late(Late::Fill, &[2, 2], vec![ints(&[2], &[2, 2]), f(&[1])]);
     late(Late::Range, &[3], vec![ints(&[], &[5]), ints(&[], &[-3]), ints(&[], &[-3])]);
-    let random = |distribution| Random { distribution, dtype: DType::F64, shape: shape(&[3]), seed: 7 };
+    let random =
+        |distribution| Random { distribution, dtype: DType::F64, shape: shape(&[3]), seed: 7 };
     let (low, high) = (real(-1.0), real(2.0));
     add(random(Distribution::Uniform { low, high }).into(), vec![]);
     add(random(Distribution::Normal { mean: low, scale: high }).into(), vec![]);

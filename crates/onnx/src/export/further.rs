@@ -17,8 +17,8 @@ use bricolage_ir::{
     ops::{
         Activation, Aggregate, Branch, Case, Cell, Compress, DeformConv, Direction, Distribution,
         Dynamic, Finish, GridMode, GridSample, Labels, Late, Lookup, Ngrams, NonMaxSuppression,
-        Optional, Outside, PadMode, Question, Random, Recurrent, RoiAlign, Sequence, Text as Texts_,
-        TreeEnsemble, Unique, Weighting,
+        Optional, Outside, PadMode, Question, Random, Recurrent, RoiAlign, Sequence,
+        Text as Texts_, TreeEnsemble, Unique, Weighting,
     },
 };
 use bricolage_tensor::{DType, Tensor, Type};

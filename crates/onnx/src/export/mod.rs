@@ -11,7 +11,9 @@ use crate::{
     ExportError,
     proto::{
         GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
-        TensorShapeProto, TypeProto, ValueInfoProto, tensor_proto::{DataLocation, DataType}, tensor_shape_proto, type_proto,
+        TensorShapeProto, TypeProto, ValueInfoProto,
+        tensor_proto::{DataLocation, DataType},
+        tensor_shape_proto, type_proto,
     },
     tensor::{describe, number_of, to_proto},
 };
@@ -98,17 +100,7 @@ fn write(graph: &Graph, apart: bool) -> Result<(ModelProto, Weights), ExportErro
         outputs.push(ValueInfoProto { name: Some(name), ..info(graph, value)? });
     }
     let inputs = graph.inputs.iter().map(|&v| info(graph, v)).collect::<Result<_, _>>()?;
-    let mut declared = Vec::new();
-    for id in graph.nodes() {
-        let node = graph.node(id);
-        // Their types do not follow from their operands alone.
-        let told = matches!(node.op, Op::Opaque(_) | Op::Sequence(_) | Op::Optional(_));
-        if told {
-            for &v in node.outputs.iter().filter(|&&v| !graph.is_output(v)) {
-                declared.push(info(graph, v)?);
-            }
-        }
-    }
+    let declared = declared(&writer)?;
     initializers.extend(writer.initializers);
     let ir_version = ir_version(writer.opsets[""]);
     let opsets = writer.opsets.into_iter().map(|(domain, version)| OperatorSetIdProto {
@@ -173,11 +165,26 @@ fn external(name: &str, t: &Tensor, offset: u64) -> Result<TensorProto, ExportEr
     Ok(TensorProto { external_data, data_location, ..described })
 }
 
-/// Inputs and outputs of an inner graph, after its nodes have been written.
+/// Types of values that do not follow from the operands of their nodes alone.
+fn declared(writer: &Writer<'_>) -> Result<Vec<ValueInfoProto>, ExportError> {
+    let graph = writer.graph();
+    let mut declared = Vec::new();
+    for id in graph.nodes() {
+        let node = graph.node(id);
+        if matches!(node.op, Op::Opaque(_) | Op::Sequence(_) | Op::Optional(_)) {
+            for &v in node.outputs.iter().filter(|&&v| !graph.is_output(v)) {
+                declared.push(ValueInfoProto { name: Some(writer.name(v)), ..info(graph, v)? });
+            }
+        }
+    }
+    Ok(declared)
+}
+
+/// Inputs, outputs and further types of an inner graph, after its nodes have been written.
 fn fill_nested(
     writer: &mut Writer<'_>,
     formal: usize,
-) -> Result<(Vec<ValueInfoProto>, Vec<ValueInfoProto>), ExportError> {
+) -> Result<[Vec<ValueInfoProto>; 3], ExportError> {
     let graph = writer.graph();
     for value in graph.values() {
         let v = graph.value(value);
@@ -216,7 +223,9 @@ fn fill_nested(
         };
         outputs.push(named(writer, value, name)?);
     }
-    Ok((inputs, outputs))
+    let mut declared = declared(writer)?;
+    declared.iter_mut().filter_map(|info| info.r#type.as_mut()).for_each(forget_names);
+    Ok([inputs, outputs, declared])
 }
 
 fn forget_names(ty: &mut TypeProto) {

@@ -3,11 +3,11 @@
 use super::{OPSET, table};
 use crate::{
     ExportError,
+    import::finds_sizes,
     proto::{
         AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto,
         attribute_proto::AttributeType,
     },
-    import::finds_sizes,
     tensor::to_proto,
 };
 use bricolage_ir::{Graph, Node, NodeId, Role, ValueId, decompose};
@@ -145,13 +145,14 @@ impl<'g> Writer<'g> {
         self.opsets = inner.opsets;
         self.taken = inner.taken;
         self.node_names = inner.node_names;
-        let (input, output) = filled?;
+        let [input, output, value_info] = filled?;
         Ok(GraphProto {
             name: Some(if graph.name.is_empty() { "graph" } else { &graph.name }.to_owned()),
             node: inner.nodes,
             initializer: inner.initializers,
             input,
             output,
+            value_info,
             ..GraphProto::default()
         })
     }

@@ -1,11 +1,11 @@
 //! What an import function sees of the node that it imports.
 
+use super::types::Symbols;
 use crate::{
     TensorFault,
     proto::{AttributeProto, NodeProto, TensorProto, TypeProto},
     tensor::{External, dtype_of, from_proto, strings_of},
 };
-use super::types::Symbols;
 use bricolage_ir::{
     Graph, Op, Origin, TypeError, ValueId,
     ops::{Reshape, Transpose},

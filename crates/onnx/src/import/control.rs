@@ -315,7 +315,9 @@ impl<'m> Importer<'m> {
         let (a, b) = (&then.graph, &otherwise.graph);
         if a.outputs.len() != b.outputs.len() {
             let (one, other) = (a.outputs.len(), b.outputs.len());
-            return malformed(format!("needs branches of as many outputs, found {one} and {other}"));
+            return malformed(format!(
+                "needs branches of as many outputs, found {one} and {other}"
+            ));
         }
         let mut outside = HashSet::new();
         all.iter().for_each(|&v| symbols_of(&self.graph.fact(v).ty, &mut outside));
@@ -388,7 +390,8 @@ impl<'m> Importer<'m> {
                     changed = true;
                     if let (Type::Tensor(old), Type::Tensor(new)) = (&*state, &general) {
                         let fresh = new.shape.iter().zip(old.shape.iter());
-                        let fresh = fresh.filter(|(a, b)| a != b).filter_map(|(a, _)| a.as_symbol());
+                        let fresh =
+                            fresh.filter(|(a, b)| a != b).filter_map(|(a, _)| a.as_symbol());
                         local.extend(fresh.cloned());
                     }
                     *state = general;
@@ -435,7 +438,11 @@ impl<'m> Importer<'m> {
         let rank = t.shape.len() as i64 + 1;
         let from_front = if axis < 0 { axis.saturating_add(rank) } else { axis };
         if !(0..rank).contains(&from_front) {
-            return malformed(format!("needs an axis from {} to {}, found {axis}", -rank, rank - 1));
+            return malformed(format!(
+                "needs an axis from {} to {}, found {axis}",
+                -rank,
+                rank - 1
+            ));
         }
         let mut shape = t.shape.clone();
         for (d, dim) in shape.iter_mut().enumerate() {
@@ -523,7 +530,8 @@ impl<'m> Importer<'m> {
         }
         let holds = |t: Option<&Tensor>| t.is_some_and(|t| t.to_i64() == [1]);
         let given = value == body.inputs[1] && (first.is_none() || self.known(first) == Some(1));
-        given || (holds(body.constant_of(value)) && (first.is_none() || self.known(first) == Some(1)))
+        given
+            || (holds(body.constant_of(value)) && (first.is_none() || self.known(first) == Some(1)))
     }
 
     fn scan(

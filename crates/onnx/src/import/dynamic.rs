@@ -127,6 +127,30 @@ pub(crate) fn tile(at: &mut At<'_, '_>) -> Imported {
     late(at, Late::Tile, shape, &all)
 }
 
+/// Pads of which sizes are computed; the axes must be known for other sizes to stay.
+pub(crate) fn pad(at: &mut At<'_, '_>) -> Imported {
+    at.at_most(4)?;
+    let x = at.input(0)?;
+    let mode = super::slice::pad_mode(at)?;
+    let mut dims = at.dims(x)?;
+    let axes = match at.optional(3) {
+        Some(v) => at.constant(v).map(|t| t.to_i64()),
+        None => None,
+    };
+    let axes = match axes {
+        Some(axes) => at.axes(&axes, dims.len())?,
+        None => (0..dims.len()).collect(),
+    };
+    for axis in axes {
+        dims[axis] = at.fresh_dim(&format!("d{axis}"));
+    }
+    let mut inputs = at.inputs.clone();
+    while inputs.last().is_some_and(Option::is_none) {
+        inputs.pop();
+    }
+    late(at, Late::Pad(mode), Shape(dims), &inputs)
+}
+
 /// The shape in operand 0, filled with a value.
 pub(crate) fn fill(at: &mut At<'_, '_>, value: ValueId) -> Imported {
     let to = at.input(0)?;

@@ -3,14 +3,12 @@
 use super::order::node_name;
 use crate::{
     ImportError,
-    proto::{
-        AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-    },
+    proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto},
 };
 use std::collections::{HashMap, HashSet};
 
 /// Most nodes of a model after its functions have been replaced.
-const MOST_NODES: usize = 1 << 20;
+pub(super) const MOST_NODES: usize = 1 << 20;
 /// Most functions inside each other.
 const MOST_DEPTH: usize = 64;
 

@@ -10,6 +10,9 @@ use bricolage_ir::{
 };
 use bricolage_tensor::{DType, Dim, Tensor, Type};
 
+/// Most targets of an ensemble of trees.
+const MOST_TARGETS: usize = 1 << 24;
+
 /// 1 above a threshold, else 0.
 pub(crate) fn binarizer(at: &mut At<'_, '_>) -> Imported {
     let x = at.all(1, 1)?[0];
@@ -28,7 +31,9 @@ pub(crate) fn feature_extractor(at: &mut At<'_, '_>) -> Imported {
         return Err(TypeError::Rank { operand: 0, min: 1, max: usize::MAX, got: 0 }.into());
     }
     let count = match at.ty(all[1])?.shape.elements() {
-        n if n.as_const() == Some(0) => return malformed("needs at least one position, found none"),
+        n if n.as_const() == Some(0) => {
+            return malformed("needs at least one position, found none");
+        }
         n => n,
     };
     let places = at.reshape(all[1], vec![count.clone()])?;
@@ -112,7 +117,9 @@ pub(crate) fn tree_ensemble(at: &mut At<'_, '_>) -> Imported {
         1 => Finish::Softmax,
         2 => Finish::Logistic,
         3 => Finish::SoftmaxZero,
-        other => return unsupported(format!("needs a `post_transform` from 0 to 3, found {other}")),
+        other => {
+            return unsupported(format!("needs a `post_transform` from 0 to 3, found {other}"));
+        }
     };
     let aggregate = match at.int_or("aggregate_function", 1)? {
         0 => Aggregate::Mean,
@@ -197,6 +204,9 @@ pub(crate) fn tree_ensemble(at: &mut At<'_, '_>) -> Imported {
     }
     let most = leaves.iter().map(|l| l.0 as i64 + 1).max().unwrap_or(0);
     let targets = index(at.int_or("n_targets", most)?, "n_targets")?;
+    if targets > MOST_TARGETS {
+        return malformed(format!("needs at most {MOST_TARGETS} targets, found {targets}"));
+    }
     let op = TreeEnsemble { nodes, leaves, roots: starts, targets, aggregate, finish };
     match at.any_ty(x) {
         Type::Tensor(t) if !t.dtype.is_float() => {

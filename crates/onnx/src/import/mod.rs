@@ -36,9 +36,7 @@ mod types;
 use crate::{
     ImportError, TensorFault, UnsupportedNode,
     error::full_name,
-    proto::{
-        GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, tensor_proto::DataType,
-    },
+    proto::{GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, tensor_proto::DataType},
     tensor::{External, from_proto, from_sparse, strings_of},
 };
 use at::{At, Fault};
@@ -114,6 +112,7 @@ pub fn import(bytes: Storage, folder: Option<&Path>) -> Result<Model, ImportErro
         external: External::new(folder),
         outer: Vec::new(),
         captured: Vec::new(),
+        visited: 0,
     };
     let (graph, warnings, external) = importer.run(proto)?;
     let mut hash = blake3::Hasher::new();
@@ -187,6 +186,8 @@ struct Importer<'m> {
     outer: Vec<control::Scope<'m>>,
     /// Values of the scope around that the graph under import reads, in the order of its inputs.
     captured: Vec<ValueId>,
+    /// Nodes imported so far; those of a loop count again for every attempt to type its states.
+    visited: usize,
 }
 
 impl<'m> Importer<'m> {
@@ -272,6 +273,10 @@ impl<'m> Importer<'m> {
     }
 
     fn node(&mut self, node: &'m NodeProto) -> Result<(), ImportError> {
+        self.visited += 1;
+        if self.visited > functions::MOST_NODES {
+            return Err(ImportError::TooManyNodes { limit: functions::MOST_NODES });
+        }
         let name = order::node_name(node);
         let domain = if node.domain() == "ai.onnx" { "" } else { node.domain() };
         let op = node.op_type();

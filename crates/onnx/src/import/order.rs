@@ -19,9 +19,15 @@ pub(crate) fn node_name(node: &NodeProto) -> &str {
 
 /// Names that the graphs inside a node read from outside.
 pub(crate) fn free_names(node: &NodeProto) -> Vec<&str> {
-    fn visit<'m>(graph: &'m GraphProto, defined: &mut Vec<HashSet<&'m str>>, free: &mut Vec<&'m str>) {
+    fn visit<'m>(
+        graph: &'m GraphProto,
+        defined: &mut Vec<HashSet<&'m str>>,
+        free: &mut Vec<&'m str>,
+    ) {
         let mut own: HashSet<&str> = graph.initializer.iter().map(|t| t.name()).collect();
-        own.extend(graph.sparse_initializer.iter().filter_map(|t| t.values.as_ref()).map(|t| t.name()));
+        own.extend(
+            graph.sparse_initializer.iter().filter_map(|t| t.values.as_ref()).map(|t| t.name()),
+        );
         own.extend(graph.input.iter().map(|v| v.name()));
         own.extend(graph.node.iter().flat_map(|n| &n.output).map(String::as_str));
         defined.push(own);

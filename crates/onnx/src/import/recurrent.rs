@@ -80,7 +80,9 @@ fn layer(at: &mut At<'_, '_>, cell: Cell, defaults: &[&str], operands: usize) ->
         && let Some(found) = state.get(2).and_then(Dim::as_const)
         && found != size
     {
-        return malformed(format!("needs `hidden_size` to be {found} as the weights say, found {size}"));
+        return malformed(format!(
+            "needs `hidden_size` to be {found} as the weights say, found {size}"
+        ));
     }
     // An attribute of the first versions that changes nothing: all outputs are given anyway.
     at.ignore(&["output_sequence"]);

@@ -10,6 +10,9 @@ use bricolage_ir::{
 };
 use bricolage_tensor::{Dim, Shape, Tensor};
 
+/// Most elements of a constant that is computed at import.
+const MOST: i64 = 1 << 24;
+
 pub(crate) fn grid_sample(at: &mut At<'_, '_>) -> Imported {
     let all = at.all(2, 2)?;
     let mode = match at.text("mode", "linear")?.as_str() {
@@ -95,7 +98,11 @@ pub(crate) fn max_unpool(at: &mut At<'_, '_>) -> Imported {
     let kernel = at.steps("kernel_shape")?.unwrap_or_default();
     let rank = kernel.len();
     if ty.shape.len() != rank + 2 {
-        return malformed(format!("needs {} dims in operand 0, found {}", rank + 2, ty.shape.len()));
+        return malformed(format!(
+            "needs {} dims in operand 0, found {}",
+            rank + 2,
+            ty.shape.len()
+        ));
     }
     let strides = at.steps("strides")?.unwrap_or_else(|| vec![1; rank]);
     let pads = at.steps("pads")?.unwrap_or_else(|| vec![0; 2 * rank]);
@@ -128,7 +135,6 @@ pub(crate) fn max_unpool(at: &mut At<'_, '_>) -> Imported {
 
 /// Positions of a regular grid, moved by an affine map: the grid times the map's matrix.
 pub(crate) fn affine_grid(at: &mut At<'_, '_>) -> Imported {
-    const MOST: i64 = 1 << 24;
     let theta = at.all(2, 2)?[0];
     let size = at.ints_input(1, "`size`")?.unwrap_or_default();
     let align_corners = at.flag("align_corners", false)?;
@@ -170,6 +176,10 @@ pub(crate) fn col2im(at: &mut At<'_, '_>) -> Imported {
     let image = at.ints_input(1, "`image_shape`")?.unwrap_or_default();
     let block = at.ints_input(2, "`block_shape`")?.unwrap_or_default();
     let rank = image.len();
+    let wide = |n: &&i64| !(0..1 << 31).contains(*n);
+    if let Some(n) = image.iter().chain(&block).find(wide) {
+        return malformed(format!("needs sizes of at least 0 and of 31 bits, found {n}"));
+    }
     let list = |found: Option<Vec<i64>>, default: i64, count: usize| match found {
         Some(list) if list.len() == count => Ok(list),
         Some(list) => malformed(format!("needs {count} numbers, found {}", list.len())),
@@ -180,12 +190,16 @@ pub(crate) fn col2im(at: &mut At<'_, '_>) -> Imported {
     let pads = list(at.steps("pads")?, 0, 2 * rank)?;
     let ty = at.ty(x)?;
     let [n, rows, _] = &ty.shape[..] else { return malformed("needs 3 dims in operand 0") };
-    let taps: i64 = block.iter().product();
+    let taps = block.iter().try_fold(1i64, |n, &b| n.checked_mul(b)).unwrap_or(0);
     let Some(rows) = rows.as_const().filter(|r| taps > 0 && r % taps == 0 && block.len() == rank)
     else {
         return unsupported(format!("needs windows of known size, found {rows} and {block:?}"));
     };
     let channels = rows / taps;
+    let weights = taps.checked_mul(rows).filter(|&n| n <= MOST);
+    if weights.is_none() || strides.iter().chain(&dilations).any(|&n| n < 1) {
+        return unsupported(format!("needs at most {MOST} places for {rows} rows of {block:?}"));
+    }
     let mut windows = vec![n.clone(), Dim::from(rows)];
     let mut extra = Vec::new();
     for d in 0..rank {

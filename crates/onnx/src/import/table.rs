@@ -44,7 +44,8 @@ pub(crate) fn why_not(domain: &str, op: &str) -> Option<&'static str> {
     none.filter(|_| domain.is_empty()).map(|(why, _)| *why)
 }
 
-static DOMAINS: &[(&str, &[Row])] = &[("", ONNX), ("ai.onnx.ml", LEARNING), ("com.microsoft", MICROSOFT)];
+static DOMAINS: &[(&str, &[Row])] =
+    &[("", ONNX), ("ai.onnx.ml", LEARNING), ("com.microsoft", MICROSOFT)];
 
 static ONNX: &[Row] = &[
     row("Abs", 6, |at| unary(at, Unary::Abs)),
@@ -149,7 +150,10 @@ static ONNX: &[Row] = &[
     row("OptionalHasElement", 15, sequence::has),
     row("Or", 7, |at| binary(at, Binary::Or)),
     row("PRelu", 7, |at| binary(at, Binary::Prelu)),
-    row("Pad", 2, slice::pad),
+    row("Pad", 2, |at| match at.opset {
+        ..11 => slice::pad(at),
+        _ => dynamic::or(at, &[1, 3], slice::pad, dynamic::pad),
+    }),
     row("Pow", 7, |at| binary(at, Binary::Pow)),
     row("RMSNormalization", 23, |at| norm::layer(at, true)),
     row("RNN", 7, recurrent::rnn),

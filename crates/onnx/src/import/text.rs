@@ -46,8 +46,8 @@ pub(crate) fn split(at: &mut At<'_, '_>) -> Imported {
 fn places(at: &mut At<'_, '_>, name: &'static str) -> Result<Vec<usize>, Fault> {
     let list = at.ints(name)?.unwrap_or_default();
     let place = |&n: &i64| match usize::try_from(n) {
-        Ok(n) if n < 1 << 31 => Ok(n),
-        _ => malformed(format!("needs numbers of at least 0 as `{name}`, found {n}")),
+        Ok(n) if n < 1 << 24 => Ok(n),
+        _ => malformed(format!("needs numbers from 0 to 16777215 as `{name}`, found {n}")),
     };
     list.iter().map(place).collect()
 }

@@ -2,7 +2,8 @@
 
 use crate::{
     proto::{
-        GraphProto, TensorShapeProto, TypeProto, tensor_proto::DataType, tensor_shape_proto::dimension::Value as DimValue, type_proto::Value,
+        GraphProto, TensorShapeProto, TypeProto, tensor_proto::DataType,
+        tensor_shape_proto::dimension::Value as DimValue, type_proto::Value,
     },
     tensor::dtype_of,
 };
@@ -133,11 +134,7 @@ impl Symbols {
     }
 
     /// The type declared for `name`, of any kind.
-    pub(crate) fn any_type(
-        &mut self,
-        name: &str,
-        ty: Option<&TypeProto>,
-    ) -> Result<Type, Refusal> {
+    pub(crate) fn any_type(&mut self, name: &str, ty: Option<&TypeProto>) -> Result<Type, Refusal> {
         let inner = |t: &Option<Box<TypeProto>>, symbols: &mut Symbols| {
             let t = t.as_deref();
             if let Some(Value::TensorType(t)) = t.and_then(|t| t.value.as_ref())
