@@ -196,13 +196,12 @@ pub(crate) fn dropout(at: &mut At<'_, '_>) -> Imported {
     at.ignore(&["seed", "ratio"]);
     at.at_most(3)?;
     let x = at.input(0)?;
-    if let Some(training) = at.constant_input(2, "`training_mode`")?
-        && training.to_i64().iter().any(|&t| t != 0)
-    {
-        let ratio = at.constant_input(1, "`ratio`")?.map_or(0.5, |r| r.to_f64()[0]);
-        if ratio != 0.0 {
-            return unsupported("dropout in training mode draws random numbers");
-        }
+    let number = |i: usize, default: f64| match at.optional(i) {
+        None => Some(default),
+        Some(v) => at.constant(v).and_then(|t| t.to_f64().first().copied()),
+    };
+    if number(2, 0.0) != Some(0.0) && number(1, 0.5) != Some(0.0) {
+        return super::random::dropout(at);
     }
     let mut outputs = vec![at.add(Unary::Identity, &[x])?];
     if at.wants(1) {

@@ -3,7 +3,7 @@
 use super::at::{At, Fault, Imported, Step, malformed};
 use bricolage_ir::{
     Real, ValueId,
-    ops::{ArgReduce, Binary, Cast, Distribution, Random, Unary},
+    ops::{ArgReduce, Binary, Cast, Distribution, Random, Select, Unary},
 };
 use bricolage_tensor::{DType, Dim, Shape};
 
@@ -64,6 +64,35 @@ pub(crate) fn bernoulli(at: &mut At<'_, '_>) -> Imported {
     let drawn = numbers(at, unit(), ty.dtype, ty.shape.0)?;
     let below = at.add(Binary::Less, &[drawn, x])?;
     at.one(Cast { to, saturate: true }, &[below])
+}
+
+/// Elements that are 0 with a probability and larger otherwise, while training; and which are kept.
+pub(crate) fn dropout(at: &mut At<'_, '_>) -> Imported {
+    let x = at.input(0)?;
+    let ty = at.ty(x)?;
+    let seed = match at.int("seed")? {
+        Some(n) => u64::from((n as f32).to_bits()),
+        None => seed(at)?,
+    };
+    let ratio = match at.optional(1) {
+        Some(ratio) => at.add(Cast { to: DType::F32, saturate: true }, &[ratio])?,
+        None => at.scalar(DType::F32, 0.5),
+    };
+    let shape = Shape(ty.shape.0.clone());
+    let drawn = Random { distribution: unit(), dtype: DType::F32, shape, seed };
+    let drawn = at.add::<ValueId>(drawn, &[])?;
+    let mut kept = at.add(Binary::GreaterEqual, &[drawn, ratio])?;
+    let one = at.scalar(DType::F32, 1.0);
+    let share = at.add(Binary::Sub, &[one, ratio])?;
+    let share = at.add(Cast { to: ty.dtype, saturate: true }, &[share])?;
+    let mut scaled = at.add(Binary::Div, &[x, share])?;
+    if let Some(training) = at.optional(2) {
+        let off = at.add(Unary::Not, &[training])?;
+        kept = at.add(Binary::Or, &[kept, off])?;
+        scaled = at.add(Select, &[training, scaled, x])?;
+    }
+    let zero = at.scalar(ty.dtype, 0.0);
+    Ok(vec![at.add(Select, &[kept, scaled, zero])?, kept])
 }
 
 /// Classes by the logarithms of their weights: the largest after noise of Gumbel's distribution was

@@ -2,7 +2,7 @@
 
 use super::{
     arrange,
-    at::{At, Imported},
+    at::{At, Fault, Imported},
     contract, create, dynamic,
     elementwise::{self as el, binary, unary},
     found, gather, learning, microsoft, norm, pool, random, recurrent, reduce, resize, rotary,
@@ -161,7 +161,11 @@ static ONNX: &[Row] = &[
     row("RandomNormalLike", 1, |at| random::like(at, true)),
     row("RandomUniform", 1, |at| random::plain(at, false)),
     row("RandomUniformLike", 1, |at| random::like(at, false)),
-    row("Range", 11, |at| dynamic::or(at, &[0, 1, 2], create::range, dynamic::range)),
+    row("Range", 11, |at| match create::range(at) {
+        // The sizes of floats follow from more than known elements.
+        Err(Fault::Unsupported(_)) => dynamic::range(at),
+        other => other,
+    }),
     row("Reciprocal", 6, |at| unary(at, Unary::Reciprocal)),
     row("ReduceL1", 1, |at| reduce::reduce(at, ReduceKind::L1)),
     row("ReduceL2", 1, |at| reduce::reduce(at, ReduceKind::L2)),
