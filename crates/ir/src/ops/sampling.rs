@@ -82,7 +82,7 @@ impl GridSample {
             };
         }
         let at = |i: f64| {
-            let inside = i >= 0.0 && i < length;
+            let inside = (0.0..length).contains(&i);
             match self.outside {
                 Outside::Zeros if !inside => None,
                 Outside::Reflection if !inside => {
@@ -178,7 +178,8 @@ impl OpDef for GridSample {
 /// where the position lies more than one element outside.
 fn around(y: f64, x: f64, h: usize, w: usize) -> [(usize, f64); 4] {
     let (height, width) = (h as f64, w as f64);
-    if !(y >= -1.0 && y <= height && x >= -1.0 && x <= width) || h == 0 || w == 0 {
+    let inside = (-1.0..=height).contains(&y) && (-1.0..=width).contains(&x);
+    if !inside || h == 0 || w == 0 {
         return [(0, 0.0); 4];
     }
     let split = |v: f64, size: usize| {

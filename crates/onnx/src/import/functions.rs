@@ -227,10 +227,8 @@ impl Inliner {
         let labels = infos.map(|v| &mut v.name);
         let dense = graph.initializer.iter_mut();
         let sparse = graph.sparse_initializer.iter_mut().filter_map(|t| t.values.as_mut());
-        for name in labels.chain(dense.chain(sparse).map(|t| &mut t.name)) {
-            if let Some(name) = name {
-                self.name(name, prefix, names);
-            }
+        for name in labels.chain(dense.chain(sparse).map(|t| &mut t.name)).flatten() {
+            self.name(name, prefix, names);
         }
         for node in &mut graph.node {
             self.rename(node, prefix, names, function, call);
