@@ -106,7 +106,15 @@ fn require_memory(graph: &Graph, values: impl Iterator<Item = ValueId>) -> Resul
 /// The first value with a symbolic or an impossible size, as an error that says so.
 pub fn require_fixed(graph: &Graph) -> Result<(), Error> {
     for value in graph.values() {
-        if let Type::Tensor(t) = &graph.fact(value).ty
+        let ty = &graph.fact(value).ty;
+        if ty.as_tensor().is_none() {
+            let value = graph.value(value);
+            return Err(Error::Inputs {
+                what: format!("value `{}` is {ty}, and plans hold tensors alone", value.name),
+                help: "keep lists, texts and optional values out of the model".to_owned(),
+            });
+        }
+        if let Type::Tensor(t) = ty
             && t.shape.as_fixed().is_none()
         {
             let value = graph.value(value).name.to_string();

@@ -30,6 +30,16 @@ pub enum TypeError {
         /// Its type.
         got: Type,
     },
+    /// Another kind of value was needed.
+    #[error("needs {expected} as operand {operand}, found {got}")]
+    Kind {
+        /// Which one.
+        operand: usize,
+        /// What was needed.
+        expected: String,
+        /// Its type.
+        got: Type,
+    },
     /// Wrong element type.
     #[error("needs {expected} elements in operand {operand}, found {got}")]
     DType {

@@ -26,8 +26,7 @@ pub fn evaluate_from(
     states: &HashMap<ValueId, Tensor>,
     observe: &mut dyn FnMut(ValueId, &Datum),
 ) -> Result<Evaluation, EvalError> {
-    let symbols = solve_symbols(graph, inputs)?;
-    let bound = |s: &Symbol| symbols.get(s).map(|&v| Dim::from(v));
+    let mut symbols = solve_symbols(graph, inputs)?;
     let mut live: HashMap<ValueId, Datum> = HashMap::new();
     let mut left: HashMap<ValueId, usize> = HashMap::new();
     for value in graph.values() {
@@ -60,9 +59,12 @@ pub fn evaluate_from(
         let results = if symbols.is_empty() {
             node.op.eval(&operands)
         } else {
-            node.op.bind(&bound).eval(&operands)
+            node.op.bind(&|s| symbols.get(s).map(|&v| Dim::from(v))).eval(&operands)
         };
         let results = results.map_err(|error| at_node(graph, id, error))?;
+        for (&value, content) in node.outputs.iter().zip(&results) {
+            learn(&graph.fact(value).ty, content, &mut symbols);
+        }
         for value in node.inputs.iter().flatten() {
             release(&mut live, &mut left, *value);
         }
@@ -128,12 +130,7 @@ pub fn solve_symbols(graph: &Graph, inputs: &[Datum]) -> Result<BTreeMap<Symbol,
     let mut symbols = BTreeMap::new();
     let pairs = || graph.inputs.iter().map(|&v| graph.value(v)).zip(inputs);
     for (value, datum) in pairs() {
-        let (Type::Tensor(t), Datum::Tensor(given)) = (&value.fact.ty, datum) else { continue };
-        for (dim, &size) in t.shape.iter().zip(given.dims()) {
-            if let Some(symbol) = dim.as_symbol() {
-                symbols.entry(symbol.clone()).or_insert(size);
-            }
-        }
+        learn(&value.fact.ty, datum, &mut symbols);
     }
     let bound = |s: &Symbol| symbols.get(s).map(|&v| Dim::from(v));
     for (value, datum) in pairs() {
@@ -145,10 +142,13 @@ pub fn solve_symbols(graph: &Graph, inputs: &[Datum]) -> Result<BTreeMap<Symbol,
                         dim.substitute(&bound).as_const().is_none_or(|known| known == size)
                     })
             }
-            (Type::Sequence(_), Datum::Sequence(_)) | (Type::Optional(_), Datum::Optional(_)) => {
-                true
+            (Type::Strings(shape), Datum::Strings(given)) => {
+                shape.len() == given.dims().len()
+                    && shape.iter().zip(given.dims()).all(|(dim, &size)| {
+                        dim.substitute(&bound).as_const().is_none_or(|known| known == size)
+                    })
             }
-            _ => false,
+            (ty, datum) => ty.admits(datum),
         };
         if !fits {
             return Err(EvalError::Input {
@@ -159,6 +159,20 @@ pub fn solve_symbols(graph: &Graph, inputs: &[Datum]) -> Result<BTreeMap<Symbol,
         }
     }
     Ok(symbols)
+}
+
+/// Notes the sizes of symbols that are dims of a value by themselves, where they are new.
+pub(crate) fn learn(ty: &Type, datum: &Datum, symbols: &mut BTreeMap<Symbol, i64>) {
+    let (shape, dims) = match (ty, datum) {
+        (Type::Tensor(t), Datum::Tensor(given)) => (&t.shape, given.dims()),
+        (Type::Strings(shape), Datum::Strings(given)) => (shape, given.dims()),
+        _ => return,
+    };
+    for (dim, &size) in shape.iter().zip(dims) {
+        if let Some(symbol) = dim.as_symbol() {
+            symbols.entry(symbol.clone()).or_insert(size);
+        }
+    }
 }
 
 /// Chosen elements (flat, row-major) of output `output`, as a tensor of one dim. Convolutions and

@@ -473,6 +473,21 @@ impl Graph {
     /// The graph with symbols replaced where `value` knows them, all types inferred anew. Ids
     /// are those of a fresh graph; names stay.
     pub fn bind(&self, value: &dyn Fn(&Symbol) -> Option<Dim>) -> Result<Graph, TypeError> {
+        self.rebuild(value, usize::MAX).map(|(graph, _)| graph)
+    }
+
+    /// The graph with every constant of more than `most` elements as a further input, and these
+    /// constants in the order of their inputs, with their names.
+    pub fn lift(&self, most: usize) -> Result<(Graph, Vec<(Arc<str>, Tensor)>), TypeError> {
+        self.rebuild(&|_| None, most)
+    }
+
+    fn rebuild(
+        &self,
+        value: &dyn Fn(&Symbol) -> Option<Dim>,
+        most: usize,
+    ) -> Result<(Graph, Vec<(Arc<str>, Tensor)>), TypeError> {
+        let (mut lifted, mut lifted_inputs) = (Vec::new(), Vec::new());
         let mut to = Graph::new(self.name.clone());
         let known = |s: &Symbol| value(s).is_some();
         to.ranges.0 = self.ranges.0.clone().into_iter().filter(|(s, _)| !known(s)).collect();
@@ -484,6 +499,12 @@ impl Graph {
                     let fact = Fact::from(bind_type(&v.fact.ty, value));
                     to.add_value(&v.name, fact, Role::Input, None)
                 }
+                Role::Constant(t) if t.len() > most => {
+                    lifted.push((v.name.clone(), t.clone()));
+                    let new = to.add_value(&v.name, Fact::from(t.ty()), Role::Input, None);
+                    lifted_inputs.push(new);
+                    new
+                }
                 Role::Constant(t) => to.constant(&v.name, t.clone()),
                 Role::State(t) => to.state(&v.name, t.clone()),
                 Role::Activation => continue,
@@ -491,6 +512,7 @@ impl Graph {
             map.insert(id, new);
         }
         to.inputs = self.inputs.iter().filter_map(|v| map.get(v).copied()).collect();
+        to.inputs.extend(lifted_inputs);
         let mut nodes: HashMap<NodeId, NodeId> = HashMap::new();
         for id in self.order() {
             let node = self.node(id);
@@ -513,7 +535,7 @@ impl Graph {
             nodes.insert(id, new);
         }
         to.outputs = self.outputs.iter().filter_map(|v| map.get(v).copied()).collect();
-        Ok(to)
+        Ok((to, lifted))
     }
 
     /// Every symbol in the types of inputs, sorted.
@@ -674,8 +696,10 @@ pub(crate) fn bind_type(ty: &Type, value: &dyn Fn(&Symbol) -> Option<Dim>) -> Ty
             }
             Type::Tensor(t)
         }
-        Type::Sequence(t) => Type::Sequence(Box::new(bind_type(t, value))),
-        Type::Optional(t) => Type::Optional(Box::new(bind_type(t, value))),
+        Type::Strings(shape) => {
+            Type::Strings(shape.iter().map(|dim| dim.substitute(value)).collect())
+        }
+        // Sizes inside are numbers, or stand for another one in each element.
         other => other.clone(),
     }
 }
@@ -683,7 +707,7 @@ pub(crate) fn bind_type(ty: &Type, value: &dyn Fn(&Symbol) -> Option<Dim>) -> Ty
 fn collect_symbols(ty: &Type, all: &mut Vec<Symbol>) {
     match ty {
         Type::Tensor(t) => t.shape.iter().for_each(|d| d.symbols(all)),
-        Type::Sequence(t) | Type::Optional(t) => collect_symbols(t, all),
+        Type::Strings(shape) => shape.iter().for_each(|d| d.symbols(all)),
         _ => {}
     }
 }

@@ -13,9 +13,10 @@
 
 use crate::{
     EvalError, Graph, Inputs, NodeId, Op, Role, Tolerance, ValueId,
-    ops::{Binary, PoolKind, ReduceKind, Unary},
+    evaluate::{learn, solve_symbols},
+    ops::{Binary, Late, PoolKind, ReduceKind, Unary},
 };
-use bricolage_tensor::{DType, Datum, Rng, Tensor, Type};
+use bricolage_tensor::{DType, Datum, Dim, Rng, Tensor, Type};
 use std::collections::{HashMap, HashSet};
 
 /// An output of fewer elements may by chance meet next to no noise: [`tolerances`] draws several times.
@@ -80,6 +81,7 @@ fn evaluate_noisy_from(
             contents.insert(v, t.clone().into());
         }
     }
+    let mut symbols = solve_symbols(graph, inputs)?;
     for id in graph.order() {
         let node = graph.node(id);
         let mut operands: Vec<Option<&Datum>> =
@@ -98,13 +100,21 @@ fn evaluate_noisy_from(
         let known = || node.outputs.iter().map(|&v| exact(v).map(Datum::from)).collect();
         let known: Option<Vec<Datum>> = if untouched { known() } else { None };
         let results = match known {
-            Some(known) => known,
-            None => node.op.eval(&Inputs(&operands)).map_err(|error| EvalError::Node {
-                origin: node.origin.join(", "),
-                op: node.op.kind().name(),
-                error: Box::new(error),
-            })?,
+            Some(known) => Ok(known),
+            None if symbols.is_empty() => node.op.eval(&Inputs(&operands)),
+            None => {
+                let bound = node.op.bind(&|s| symbols.get(s).map(|&v| Dim::from(v)));
+                bound.eval(&Inputs(&operands))
+            }
         };
+        let results = results.map_err(|error| EvalError::Node {
+            origin: node.origin.join(", "),
+            op: node.op.kind().name(),
+            error: Box::new(error),
+        })?;
+        for (&v, datum) in node.outputs.iter().zip(&results) {
+            learn(&graph.fact(v).ty, datum, &mut symbols);
+        }
         let points = node.op.work(&graph.facts(&node.inputs), &graph.output_facts(id));
         for (&v, datum) in node.outputs.iter().zip(results) {
             let datum = match datum {
@@ -174,6 +184,9 @@ fn is_exact(op: &Op) -> bool {
         Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Tile(_) => true,
         Op::Concat(_) | Op::Split(_) | Op::Slice(_) | Op::Pad(_) | Op::Trilu(_) => true,
         Op::Gather(_) | Op::GatherElements(_) | Op::GatherNd(_) | Op::TopK(_) => true,
+        Op::Compress(_) | Op::Unique(_) | Op::Sequence(_) | Op::Optional(_) => true,
+        Op::Lookup(_) | Op::Random(_) | Op::Text(_) => true,
+        Op::Dynamic(d) => d.op != Late::Range,
         Op::OneHot(_) | Op::DepthToSpace(_) | Op::SpaceToDepth(_) => true,
         _ => false,
     }

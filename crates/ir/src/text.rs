@@ -422,11 +422,28 @@ impl<'a> Reader<'a> {
         }
         self.space();
         let start = self.at;
-        let Some(dtype) = DType::from_name(self.word()) else {
+        let word = self.word();
+        let dtype = DType::from_name(word);
+        if dtype.is_none() && word != "str" {
             self.at = start;
             return needed("a type");
-        };
+        }
         self.expect("[")?;
+        if let Some(dtype) = dtype
+            && self.eat("..")
+        {
+            self.expect("]")?;
+            return Ok(Type::Unranked(dtype));
+        }
+        let shape = self.shape()?;
+        Ok(match dtype {
+            Some(dtype) => Type::Tensor(TensorType { dtype, shape }),
+            None => Type::Strings(shape),
+        })
+    }
+
+    /// Dims up to the closing bracket.
+    fn shape(&mut self) -> Result<Shape, ParseFault> {
         let rest = self.rest();
         let Some(end) = rest.find(']') else { return needed("`]`") };
         let mut dims = Vec::new();
@@ -449,7 +466,7 @@ impl<'a> Reader<'a> {
             }
         }
         self.at += end + 1;
-        Ok(Type::Tensor(TensorType { dtype, shape: Shape(dims) }))
+        Ok(Shape(dims))
     }
 
     fn tensor(&mut self, ty: &TensorType, aside: &[Tensor]) -> Result<Tensor, ParseFault> {

@@ -77,6 +77,14 @@ pub enum Fault {
         /// The input.
         input: usize,
     },
+    /// A graph inside a node breaks a promise.
+    #[error("inside node `{node}`: {fault}")]
+    Nested {
+        /// Its origin.
+        node: String,
+        /// Which promise.
+        fault: Box<Fault>,
+    },
     /// Nodes depend on each other in a circle.
     #[error("node `{node}` depends on itself")]
     Cycle {
@@ -224,6 +232,10 @@ fn check_nodes(graph: &Graph, faults: &mut Vec<Fault>) {
                     }
                 }
             }
+        }
+        for nested in node.op.nested() {
+            let inside = |fault| Fault::Nested { node: name(), fault: Box::new(fault) };
+            faults.extend(verify(nested.graph()).into_iter().map(inside));
         }
         for &(output, input) in &node.aliases {
             let out = node.outputs.get(output).map(|&v| &graph.fact(v).ty);

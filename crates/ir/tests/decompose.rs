@@ -96,7 +96,7 @@ fn sampled_elements_equal_those_of_the_whole() {
         let refs = sample.refs();
         let Ok(results) = sample.op.eval(&Inputs(&refs)) else { continue };
         for (o, whole) in results.iter().enumerate() {
-            let whole = whole.as_tensor().unwrap();
+            let Some(whole) = whole.as_tensor() else { continue };
             let chosen: Vec<usize> = (0..whole.len()).step_by(3).collect();
             let part = evaluate_at(&sample.op, &Inputs(&refs), o, &chosen).unwrap();
             let expected: Vec<f64> = chosen.iter().map(|&i| whole.to_f64()[i]).collect();

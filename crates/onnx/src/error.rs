@@ -66,6 +66,12 @@ pub enum TensorFault {
         /// The number.
         found: i64,
     },
+    /// A text is none.
+    #[error("needs texts in UTF-8, found {len} other bytes")]
+    Text {
+        /// Number of bytes.
+        len: usize,
+    },
     /// Part of a tensor.
     #[error("needs the whole tensor, found a segment of one")]
     Segment,
@@ -217,6 +223,40 @@ pub enum ImportError {
         /// What was needed and what was found.
         what: String,
     },
+    /// A function of the model calls itself.
+    #[error("function `{function}` calls itself, directly or through others")]
+    Recursion {
+        /// Its name.
+        function: String,
+    },
+    /// Functions call each other too deeply.
+    #[error("needs at most {limit} functions inside each other, found more at `{function}`")]
+    DeepFunctions {
+        /// The function.
+        function: String,
+        /// Most that are allowed.
+        limit: usize,
+    },
+    /// The model has too many nodes, functions replaced and loops typed.
+    #[error("needs at most {limit} nodes, those of functions counted at every call, found more")]
+    TooManyNodes {
+        /// Most that are allowed.
+        limit: usize,
+    },
+    /// A function uses another version of an operator set than the model.
+    #[error(
+        "function `{function}` needs operator set {found} of `{domain}`, the model has {needed}"
+    )]
+    FunctionOpset {
+        /// The function.
+        function: String,
+        /// The domain.
+        domain: String,
+        /// Version of the model.
+        needed: i64,
+        /// Version of the function.
+        found: i64,
+    },
     /// Nodes that have no meaning here, all of them.
     #[error("cannot import {}", list(.0))]
     Unsupported(Vec<UnsupportedNode>),
@@ -257,6 +297,10 @@ impl ImportError {
             ImportError::Input { .. } => "onnx::input-type",
             ImportError::Node { .. } => "type::mismatch",
             ImportError::Malformed { .. } => "onnx::malformed-node",
+            ImportError::Recursion { .. } => "onnx::recursion",
+            ImportError::DeepFunctions { .. } => "onnx::deep-functions",
+            ImportError::TooManyNodes { .. } => "onnx::too-many-nodes",
+            ImportError::FunctionOpset { .. } => "onnx::function-opset",
             ImportError::Unsupported(_) => "onnx::unsupported-operator",
         }
     }
@@ -267,6 +311,7 @@ impl ImportError {
             self,
             ImportError::Unsupported(_)
                 | ImportError::Opset { .. }
+                | ImportError::FunctionOpset { .. }
                 | ImportError::Tensor { fault: TensorFault::Element { .. }, .. }
         )
     }

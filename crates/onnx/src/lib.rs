@@ -4,12 +4,14 @@
 //! kinds ([`export`]). Weights stay in the mapped files. What a model takes and gives can be read
 //! without understanding it ([`load_interface`]).
 
+mod data;
 mod error;
 mod export;
 mod import;
 mod proto;
 mod tensor;
 
+pub use data::{Stored, read_datum};
 pub use error::{ExportError, ImportError, TensorFault, UnsupportedNode};
 pub use export::{Structure, export, export_structure};
 pub use import::{Model, NEWEST_OPSET, OLDEST_OPSET, import, load, load_interface};

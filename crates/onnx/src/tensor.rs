@@ -4,7 +4,7 @@ use crate::{
     ImportError, TensorFault,
     proto::{SparseTensorProto, TensorProto, tensor_proto::DataType},
 };
-use bricolage_tensor::{DType, Storage, Tensor, TensorType};
+use bricolage_tensor::{DType, Storage, Strings, Tensor, TensorType};
 use prost::{Message, bytes::Bytes};
 use std::{
     collections::BTreeMap,
@@ -199,6 +199,25 @@ pub(crate) fn from_proto(
             }
         }
     })
+}
+
+/// The texts that `t` stores.
+pub(crate) fn strings_of(t: &TensorProto) -> Result<Strings, TensorFault> {
+    let text = |b: &Bytes| {
+        std::str::from_utf8(b).map(str::to_owned).map_err(|_| TensorFault::Text { len: b.len() })
+    };
+    let texts = t.string_data.iter().map(text).collect::<Result<_, _>>()?;
+    Ok(Strings::new(&t.dims, texts)?)
+}
+
+/// A tensor that stores texts.
+pub(crate) fn strings_proto(dims: &[i64], elements: &[String]) -> TensorProto {
+    TensorProto {
+        dims: dims.to_vec(),
+        data_type: Some(DataType::String as i32),
+        string_data: elements.iter().map(|t| Bytes::copy_from_slice(t.as_bytes())).collect(),
+        ..TensorProto::default()
+    }
 }
 
 fn no_numbers(t: &TensorProto) -> bool {

@@ -11,7 +11,8 @@ use cases::Case;
 use std::{collections::HashMap, fs, path::Path, process::Command};
 
 /// Cases for which onnxruntime gives other results, and why it is not followed.
-const EXCEPTIONS: &[(&str, &str)] = &[];
+const EXCEPTIONS: &[(&str, &str)] =
+    &[("TreeEnsemble.Sum.Logistic", "takes the number of the logistic function for softmax")];
 
 /// Models of the node tests, when they are there.
 fn node_tests() -> Vec<Case> {
@@ -37,6 +38,10 @@ fn node_tests() -> Vec<Case> {
 
 fn write(case: &Case, folder: &Path) -> bool {
     let Ok(results) = evaluate(&case.graph, &case.inputs) else { return false };
+    // The judge reads tensors alone.
+    if results.iter().any(|d| d.as_tensor().is_none()) {
+        return false;
+    }
     fs::create_dir_all(folder).unwrap();
     fs::write(folder.join("model.onnx"), export(&case.graph).unwrap()).unwrap();
     let structure = export_structure(&case.graph).unwrap();

@@ -13,13 +13,18 @@ from onnx.backend.test.case.node import collect_testcases
 
 
 def store(path, kind, value, name):
+    """Writes `PATH.pb`, or `PATH.seq.pb` for a list and `PATH.opt.pb` for an optional value."""
     if isinstance(value, onnx.TensorProto):
-        proto = value
+        proto, mark = value, ""
     elif kind == "tensor_type":
-        proto = numpy_helper.from_array(value, name)
+        proto, mark = numpy_helper.from_array(value, name), ""
+    elif kind == "sequence_type":
+        proto, mark = numpy_helper.from_list(value, name), ".seq"
+    elif kind == "optional_type":
+        proto, mark = numpy_helper.from_optional(value, name), ".opt"
     else:
         return
-    with open(path, "wb") as file:
+    with open(f"{path}{mark}.pb", "wb") as file:
         file.write(proto.SerializeToString())
 
 
@@ -60,7 +65,7 @@ def main(folder):
             ):
                 for j, value in enumerate(values):
                     kind = infos[j].type.WhichOneof("value")
-                    store(os.path.join(data, f"{prefix}_{j}.pb"), kind, value, infos[j].name)
+                    store(os.path.join(data, f"{prefix}_{j}"), kind, value, infos[j].name)
 
 
 main(sys.argv[1])

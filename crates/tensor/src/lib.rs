@@ -9,6 +9,7 @@ mod narrow;
 mod rng;
 mod shape;
 mod storage;
+mod strings;
 mod tensor;
 
 pub use datum::Datum;
@@ -19,4 +20,5 @@ pub use narrow::{Narrowing, Powers, decode_float, encode_float};
 pub use rng::Rng;
 pub use shape::{Shape, TensorType, Type};
 pub use storage::Storage;
+pub use strings::Strings;
 pub use tensor::{Tensor, TensorError};

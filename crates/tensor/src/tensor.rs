@@ -20,6 +20,16 @@ pub enum TensorError {
         /// Bytes given.
         found: u64,
     },
+    /// The number of texts is not what the dims need.
+    #[error("strings of dims {dims:?} need {} elements, found {found}", needed.map_or("a possible number of".to_owned(), |n| n.to_string()))]
+    Count {
+        /// Dims as given.
+        dims: Vec<i64>,
+        /// Elements that the dims need, if they are possible.
+        needed: Option<u64>,
+        /// Elements given.
+        found: u64,
+    },
     /// A dim is negative, or the byte count overflows.
     #[error("{dtype}{dims:?} is not a possible tensor: a dim is negative or the size overflows")]
     Dims {

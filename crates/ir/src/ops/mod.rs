@@ -4,13 +4,16 @@ mod arrange;
 mod binary;
 mod bit_cast;
 mod concat;
+mod control;
 mod conv;
 mod create;
 mod cum_prod;
 mod det;
 mod dft;
+mod dynamic;
 mod einsum;
 mod elements;
+mod found;
 mod gather;
 mod linear_attention;
 mod matmul;
@@ -19,13 +22,19 @@ mod opaque;
 mod pointwise;
 mod pool;
 mod quantize;
+mod random;
+mod recurrent;
 mod reduce;
 mod reshape;
 mod resize;
+mod sampling;
 mod scatter;
+mod sequence;
 mod slice;
 mod softmax;
 mod taps;
+mod text;
+mod trees;
 mod types;
 mod unary;
 mod window;
@@ -34,12 +43,15 @@ pub use arrange::{DepthOrder, DepthToSpace, Expand, SpaceToDepth, Tile, Transpos
 pub use binary::Binary;
 pub use bit_cast::BitCast;
 pub use concat::{Concat, Split};
+pub use control::{Along, If, Loop, Nested, Scan, SequenceMap};
 pub use conv::{Conv, ConvTranspose};
 pub use create::{CumSum, Iota, OneHot, ShapeOf, TopK, Trilu};
 pub use cum_prod::CumProd;
 pub use det::Det;
 pub use dft::Dft;
+pub use dynamic::{Dynamic, Late};
 pub use einsum::Einsum;
+pub use found::{Compress, NonMaxSuppression, NonZero, Unique};
 pub use gather::{Gather, GatherElements, GatherNd};
 pub use linear_attention::{LinearAttention, Update};
 pub use matmul::MatMul;
@@ -48,12 +60,18 @@ pub use opaque::Opaque;
 pub use pointwise::{Cast, Clip, Select};
 pub use pool::{Pool, PoolKind};
 pub use quantize::{Dequantize, Quantize};
+pub use random::{Distribution, Random};
+pub use recurrent::{Activation, Cell, Direction, Recurrent};
 pub use reduce::{ArgReduce, Reduce, ReduceKind};
 pub use reshape::Reshape;
 pub use resize::{Coordinates, Interpolation, Resize, Rounding};
+pub use sampling::{DeformConv, GridMode, GridSample, Outside, RoiAlign};
 pub use scatter::{Scatter, ScatterElements, ScatterNd};
+pub use sequence::{Optional, Sequence};
 pub use slice::{Pad, PadMode, Slice};
 pub use softmax::{Attention, Softmax};
+pub use text::{Case, Labels, Lookup, Ngrams, Text, Weighting};
+pub use trees::{Aggregate, Branch, Finish, Question, TreeEnsemble, TreeNode};
 pub use unary::Unary;
 
 use crate::{AxisMap, Body, EvalError, Fact, Part, TypeError, Work};
@@ -181,13 +199,11 @@ macro_rules! ops {
                 match self { $(Op::$name(op) => op.infer(inputs),)* }
             }
 
-            /// See [`OpDef::eval`].
-            pub fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
+            fn eval_numbers(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
                 match self { $(Op::$name(op) => op.eval(inputs),)* }
             }
 
-            /// See [`OpDef::axes`].
-            pub fn axes(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {
+            fn axes_of_tensors(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {
                 match self { $(Op::$name(op) => op.axes(inputs, outputs),)* }
             }
 
@@ -314,6 +330,46 @@ ops! {
     Quantize,
     /// Numbers from few bits and a scale.
     Dequantize,
+    /// A cell run along a sequence.
+    Recurrent,
+    /// One of two graphs.
+    If,
+    /// A graph over and over.
+    Loop,
+    /// A graph along a dim.
+    Scan,
+    /// A graph for every element of a list.
+    SequenceMap,
+    /// Lists of values.
+    Sequence,
+    /// Values that may be absent.
+    Optional,
+    /// Sizes that are data.
+    Dynamic,
+    /// Where elements are not 0.
+    NonZero,
+    /// Slices that are wanted.
+    Compress,
+    /// Distinct slices.
+    Unique,
+    /// The best boxes.
+    NonMaxSuppression,
+    /// Images at given positions.
+    GridSample,
+    /// Regions of images.
+    RoiAlign,
+    /// Convolution with moving taps.
+    DeformConv,
+    /// Random numbers.
+    Random,
+    /// Texts.
+    Text,
+    /// Elements replaced by others.
+    Lookup,
+    /// Counts of n-grams.
+    Ngrams,
+    /// Decision trees.
+    TreeEnsemble,
     /// Known to a foreign runtime alone.
     Opaque,
 }
@@ -321,8 +377,46 @@ ops! {
 impl Op {
     /// The types of all results, and their elements as far as they follow from known ones.
     pub fn infer(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError> {
+        if let (Op::Unary(Unary::Identity), [Some(fact)]) = (self, inputs)
+            && fact.ty.as_tensor().is_none()
+        {
+            return Ok(vec![(*fact).clone()]);
+        }
+        if let Some(facts) = text::infer_by_number(self, inputs) {
+            return facts;
+        }
         let facts = self.infer_types(inputs)?;
         Ok(fold_known(self, inputs, facts))
+    }
+
+    /// See [`OpDef::eval`]. Ops that only move or compare elements take texts as well, and the
+    /// identity takes everything.
+    pub fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
+        if let (Op::Unary(Unary::Identity), [Some(datum)]) = (self, inputs.0)
+            && datum.as_tensor().is_none()
+        {
+            return Ok(vec![(*datum).clone()]);
+        }
+        text::eval_by_number(self, inputs).unwrap_or_else(|| self.eval_numbers(inputs))
+    }
+
+    /// See [`OpDef::axes`]; opaque unless all operands and results are tensors of numbers.
+    pub fn axes(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {
+        if inputs.iter().flatten().copied().chain(outputs).any(|f| f.ty.as_tensor().is_none()) {
+            return AxisMap::opaque(inputs, outputs);
+        }
+        self.axes_of_tensors(inputs, outputs)
+    }
+
+    /// The graphs inside the op.
+    pub fn nested(&self) -> Vec<&Nested> {
+        match self {
+            Op::If(op) => vec![&op.then, &op.otherwise],
+            Op::Loop(op) => vec![&op.body],
+            Op::Scan(op) => vec![&op.body],
+            Op::SequenceMap(op) => vec![&op.body],
+            _ => Vec::new(),
+        }
     }
 
     /// The op and the slices for the points `points` of an axis; `None` when the op cannot be
@@ -364,7 +458,8 @@ fn fold_known(op: &Op, inputs: &[Option<&Fact>], mut facts: Vec<Fact>) -> Vec<Fa
         _ => false,
     };
     let worth = facts.iter().any(|f| small(f) && f.as_dims().is_none());
-    if !worth || inputs.is_empty() {
+    // A graph inside may take any time.
+    if !worth || inputs.is_empty() || !op.nested().is_empty() {
         return facts;
     }
     let mut data = Vec::new();
@@ -414,6 +509,14 @@ pub(crate) fn results(
         all.push((t.dtype, dims));
     }
     Ok(all)
+}
+
+/// Fails unless the operands fit the op, whose results need not have known sizes.
+pub(crate) fn check(op: &impl OpDef, inputs: &Inputs<'_>) -> Result<(), EvalError> {
+    let facts = inputs.facts();
+    let refs: Vec<Option<&Fact>> = facts.iter().map(Option::as_ref).collect();
+    op.infer(&refs)?;
+    Ok(())
 }
 
 /// The elements at flat positions, as a tensor of one dim.

@@ -1,5 +1,7 @@
 //! One or more applications of every op, small enough to be evaluated many times.
 
+mod more;
+
 use bricolage_ir::{Fact, Inputs, Op, OpKind, Real, ops::*};
 use bricolage_tensor::{DType, Datum, Dim, Shape, Tensor};
 
@@ -373,6 +375,7 @@ pub(crate) fn all() -> Vec<Sample> {
         outputs: vec![ty.into()],
     };
     add(foreign.into(), vec![f(&[2, 3]), None]);
+    more::add_all(&mut add);
     all
 }
 

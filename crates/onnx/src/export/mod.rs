@@ -2,6 +2,8 @@
 
 mod arrange;
 mod compute;
+mod control;
+mod further;
 mod integers;
 mod table;
 mod writer;
@@ -10,13 +12,14 @@ use crate::{
     ExportError,
     proto::{
         GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
-        TensorShapeProto, TypeProto, ValueInfoProto, tensor_proto::DataLocation,
+        TensorShapeProto, TypeProto, ValueInfoProto,
+        tensor_proto::{DataLocation, DataType},
         tensor_shape_proto, type_proto,
     },
     tensor::{describe, number_of, to_proto},
 };
 use bricolage_ir::{Graph, Op, Role, ValueId};
-use bricolage_tensor::{Tensor, Type};
+use bricolage_tensor::{Dim, Shape, Tensor, Type};
 use prost::Message;
 use std::collections::HashSet;
 use writer::Writer;
@@ -98,15 +101,7 @@ fn write(graph: &Graph, apart: bool) -> Result<(ModelProto, Weights), ExportErro
         outputs.push(ValueInfoProto { name: Some(name), ..info(graph, value)? });
     }
     let inputs = graph.inputs.iter().map(|&v| info(graph, v)).collect::<Result<_, _>>()?;
-    let mut declared = Vec::new();
-    for id in graph.nodes() {
-        let node = graph.node(id);
-        if let Op::Opaque(_) = node.op {
-            for &v in node.outputs.iter().filter(|&&v| !graph.is_output(v)) {
-                declared.push(info(graph, v)?);
-            }
-        }
-    }
+    let declared = declared(&writer)?;
     initializers.extend(writer.initializers);
     let ir_version = ir_version(writer.opsets[""]);
     let opsets = writer.opsets.into_iter().map(|(domain, version)| OperatorSetIdProto {
@@ -171,26 +166,116 @@ fn external(name: &str, t: &Tensor, offset: u64) -> Result<TensorProto, ExportEr
     Ok(TensorProto { external_data, data_location, ..described })
 }
 
+/// Types of values that do not follow from the operands of their nodes alone.
+fn declared(writer: &Writer<'_>) -> Result<Vec<ValueInfoProto>, ExportError> {
+    let graph = writer.graph();
+    let mut declared = Vec::new();
+    for id in graph.nodes() {
+        let node = graph.node(id);
+        if matches!(node.op, Op::Opaque(_) | Op::Sequence(_) | Op::Optional(_)) {
+            for &v in node.outputs.iter().filter(|&&v| !graph.is_output(v)) {
+                declared.push(ValueInfoProto { name: Some(writer.name(v)), ..info(graph, v)? });
+            }
+        }
+    }
+    Ok(declared)
+}
+
+/// Inputs, outputs and further types of an inner graph, after its nodes have been written.
+fn fill_nested(
+    writer: &mut Writer<'_>,
+    formal: usize,
+) -> Result<[Vec<ValueInfoProto>; 3], ExportError> {
+    let graph = writer.graph();
+    for value in graph.values() {
+        let v = graph.value(value);
+        if let Role::Constant(t) = &v.role {
+            let name = writer.name(value);
+            writer.initializers.push(to_proto(&name, t).ok_or_else(|| no_type(&v.name))?);
+        }
+    }
+    for id in graph.order() {
+        writer.node(graph, id)?;
+    }
+    let named = |writer: &Writer<'_>, value: ValueId, name: Option<String>| {
+        let name = name.unwrap_or_else(|| writer.name(value));
+        let mut info = ValueInfoProto { name: Some(name), ..info(graph, value)? };
+        // Sizes inside have no name: what has one outside may mean another there.
+        if let Some(ty) = &mut info.r#type {
+            forget_names(ty);
+        }
+        Ok(info)
+    };
+    let mut inputs = Vec::new();
+    for &value in &graph.inputs[..formal] {
+        inputs.push(named(writer, value, None)?);
+    }
+    let mut outputs = Vec::new();
+    for &value in &graph.outputs {
+        // An output is computed inside.
+        let computed = graph.value(value).producer.is_some();
+        let name = match computed {
+            true => None,
+            false => {
+                let (from, to) = (writer.name(value), writer.fresh(&graph.value(value).name));
+                writer.identity(&from, &to);
+                Some(to)
+            }
+        };
+        outputs.push(named(writer, value, name)?);
+    }
+    let mut declared = declared(writer)?;
+    declared.iter_mut().filter_map(|info| info.r#type.as_mut()).for_each(forget_names);
+    Ok([inputs, outputs, declared])
+}
+
+fn forget_names(ty: &mut TypeProto) {
+    use tensor_shape_proto::dimension::Value;
+    if let Some(type_proto::Value::TensorType(t)) = &mut ty.value {
+        for dim in t.shape.iter_mut().flat_map(|s| &mut s.dim) {
+            dim.value = dim.value.take().filter(|v| matches!(v, Value::DimValue(_)));
+        }
+    }
+}
+
+/// A type as ONNX writes it.
+pub(crate) fn type_of(ty: &Type) -> Option<TypeProto> {
+    use tensor_shape_proto::{Dimension, dimension::Value};
+    let tensor = |elem_type: i32, shape: Option<&Shape>| {
+        let dim = |d: &Dim| Dimension {
+            value: match d.as_const() {
+                Some(n) => Some(Value::DimValue(n)),
+                None if d.as_symbol().is_some_and(|s| &*s.0 == Type::ANY) => None,
+                None => Some(Value::DimParam(d.to_string())),
+            },
+            ..Dimension::default()
+        };
+        let shape = shape.map(|s| TensorShapeProto { dim: s.iter().map(dim).collect() });
+        type_proto::Value::TensorType(type_proto::Tensor { elem_type: Some(elem_type), shape })
+    };
+    let value = match ty {
+        Type::Tensor(t) => tensor(number_of(t.dtype)?, Some(&t.shape)),
+        Type::Unranked(dtype) => tensor(number_of(*dtype)?, None),
+        Type::Strings(shape) => tensor(DataType::String as i32, Some(shape)),
+        Type::Sequence(t) => {
+            let elem_type = Some(Box::new(type_of(t)?));
+            type_proto::Value::SequenceType(Box::new(type_proto::Sequence { elem_type }))
+        }
+        Type::Optional(t) => {
+            let elem_type = Some(Box::new(type_of(t)?));
+            type_proto::Value::OptionalType(Box::new(type_proto::Optional { elem_type }))
+        }
+        _ => return None,
+    };
+    Some(TypeProto { value: Some(value), ..TypeProto::default() })
+}
+
 /// Name and type of a value.
 fn info(graph: &Graph, value: ValueId) -> Result<ValueInfoProto, ExportError> {
-    use tensor_shape_proto::{Dimension, dimension::Value};
     let v = graph.value(value);
-    let Type::Tensor(t) = &v.fact.ty else { return Err(no_type(&v.name)) };
-    let dim = t.shape.iter().map(|d| Dimension {
-        value: Some(match d.as_const() {
-            Some(n) => Value::DimValue(n),
-            None => Value::DimParam(d.to_string()),
-        }),
-        ..Dimension::default()
-    });
-    let tensor = type_proto::Tensor {
-        elem_type: Some(number_of(t.dtype).ok_or_else(|| no_type(&v.name))?),
-        shape: Some(TensorShapeProto { dim: dim.collect() }),
-    };
-    let value = Some(type_proto::Value::TensorType(tensor));
     Ok(ValueInfoProto {
         name: Some(v.name.to_string()),
-        r#type: Some(TypeProto { value, ..TypeProto::default() }),
+        r#type: Some(type_of(&v.fact.ty).ok_or_else(|| no_type(&v.name))?),
         ..ValueInfoProto::default()
     })
 }

@@ -1,7 +1,7 @@
 //! One row per op kind.
 
 use super::{
-    arrange, compute,
+    arrange, compute, control, further,
     writer::{At, Fault, Written},
 };
 use bricolage_ir::{Op, OpKind, OpTable, Row};
@@ -65,5 +65,25 @@ pub(crate) static EXPORTS: OpTable<Export> = OpTable::complete(rows! {
     LinearAttention => compute::linear_attention,
     Quantize => compute::quantize,
     Dequantize => compute::dequantize,
+    Recurrent => further::recurrent,
+    If => control::choice,
+    Loop => control::repeat,
+    Scan => control::scan,
+    SequenceMap => control::map,
+    Sequence => further::sequence,
+    Optional => further::optional,
+    Dynamic => further::dynamic,
+    NonZero => |at: &mut At<'_, '_>, _: &_| at.same("NonZero", &[]),
+    Compress => further::compress,
+    Unique => further::unique,
+    NonMaxSuppression => further::non_max_suppression,
+    GridSample => further::grid_sample,
+    RoiAlign => further::roi_align,
+    DeformConv => further::deform_conv,
+    Random => further::random,
+    Text => further::text,
+    Lookup => further::lookup,
+    Ngrams => further::ngrams,
+    TreeEnsemble => further::tree_ensemble,
     Opaque => arrange::opaque,
 });

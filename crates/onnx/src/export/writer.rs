@@ -3,7 +3,11 @@
 use super::{OPSET, table};
 use crate::{
     ExportError,
-    proto::{AttributeProto, NodeProto, TensorProto, attribute_proto::AttributeType},
+    import::finds_sizes,
+    proto::{
+        AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto,
+        attribute_proto::AttributeType,
+    },
     tensor::{number_of, to_proto},
 };
 use bricolage_ir::{Fact, Graph, Node, NodeId, Op, Role, ValueId, decompose, ops::Unary};
@@ -17,7 +21,12 @@ pub(crate) enum Attr<'a> {
     Int(i64),
     Float(f64),
     Ints(&'a [i64]),
+    Floats(&'a [f32]),
     Text(&'a str),
+    Texts(&'a [String]),
+    Tensor(&'a TensorProto),
+    Graph(&'a GraphProto),
+    Type(&'a TypeProto),
 }
 
 /// The model written so far.
@@ -26,6 +35,9 @@ pub(crate) struct Writer<'g> {
     pub(crate) nodes: Vec<NodeProto>,
     pub(crate) initializers: Vec<TensorProto>,
     pub(crate) opsets: BTreeMap<String, i64>,
+    /// Names other than those in the graph: what an inner graph reads from around, and what it must
+    /// call otherwise there.
+    names: HashMap<ValueId, String>,
     taken: HashSet<String>,
     node_names: HashSet<String>,
     /// Small constants by content.
@@ -41,6 +53,7 @@ impl<'g> Writer<'g> {
             nodes: Vec::new(),
             initializers: Vec::new(),
             opsets: BTreeMap::from([(String::new(), OPSET)]),
+            names: HashMap::new(),
             taken: graph.values().map(|v| graph.value(v).name.to_string()).collect(),
             node_names: HashSet::new(),
             constants: HashMap::new(),
@@ -96,9 +109,62 @@ impl<'g> Writer<'g> {
         });
     }
 
+    /// The name that a value is written under.
+    pub(crate) fn name(&self, value: ValueId) -> String {
+        let own = || self.graph.value(value).name.to_string();
+        self.names.get(&value).cloned().unwrap_or_else(own)
+    }
+
+    /// A graph inside a node: its last inputs are values around, with these names.
+    pub(crate) fn nested(
+        &mut self,
+        graph: &Graph,
+        captured: &[String],
+    ) -> Result<GraphProto, ExportError> {
+        let formal = graph.inputs.len() - captured.len();
+        let mut names: HashMap<ValueId, String> =
+            graph.inputs[formal..].iter().copied().zip(captured.iter().cloned()).collect();
+        for value in graph.values() {
+            let name = graph.value(value).name.to_string();
+            if !names.contains_key(&value) && !self.taken.insert(name.clone()) {
+                names.insert(value, self.fresh(&name));
+            }
+        }
+        let mut inner = Writer {
+            graph,
+            nodes: Vec::new(),
+            initializers: Vec::new(),
+            opsets: std::mem::take(&mut self.opsets),
+            names,
+            taken: std::mem::take(&mut self.taken),
+            node_names: std::mem::take(&mut self.node_names),
+            constants: HashMap::new(),
+            sizes: HashMap::new(),
+        };
+        let filled = super::fill_nested(&mut inner, formal);
+        self.opsets = inner.opsets;
+        self.taken = inner.taken;
+        self.node_names = inner.node_names;
+        let [input, output, value_info] = filled?;
+        Ok(GraphProto {
+            name: Some(if graph.name.is_empty() { "graph" } else { &graph.name }.to_owned()),
+            node: inner.nodes,
+            initializer: inner.initializers,
+            input,
+            output,
+            value_info,
+            ..GraphProto::default()
+        })
+    }
+
+    /// The graph that is written.
+    pub(crate) fn graph(&self) -> &'g Graph {
+        self.graph
+    }
+
     /// Writes a node of the whole graph.
     pub(crate) fn node(&mut self, graph: &Graph, id: NodeId) -> Result<(), ExportError> {
-        let name = |v: ValueId| graph.value(v).name.to_string();
+        let name = |v: ValueId| self.name(v);
         let node = graph.node(id);
         let inputs = node.inputs.iter().map(|v| v.map_or_else(String::new, name)).collect();
         let outputs = node.outputs.iter().map(|&v| name(v)).collect();
@@ -156,6 +222,7 @@ impl<'g> Writer<'g> {
             Ok(row) => match row(&mut at, &node.op) {
                 Err(Fault::Decompose) => at.decomposed(),
                 Err(Fault::None(why)) => Err(fault(why)),
+                Err(Fault::Inside(error)) => Err(error),
                 Err(Fault::Symbol(symbol)) => {
                     Err(ExportError::Symbol { node: name.clone(), symbol })
                 }
@@ -222,12 +289,16 @@ impl<'g> Writer<'g> {
             let value = self.graph.value(v);
             let given = match (&value.role, value.producer) {
                 (Role::Input, _) => true,
-                (_, Some((node, _))) => matches!(self.graph.node(node).op, Op::Opaque(_)),
+                (_, Some((node, _))) => finds_sizes(&self.graph.node(node).op),
                 _ => false,
             };
-            let Type::Tensor(t) = &value.fact.ty else { return None };
-            let d = t.shape.iter().position(|d| d == dim).filter(|_| given)?;
-            Some((value.name.to_string(), d as i64))
+            let shape = match &value.fact.ty {
+                Type::Tensor(t) => &t.shape,
+                Type::Strings(shape) => shape,
+                _ => return None,
+            };
+            let d = shape.iter().position(|d| d == dim).filter(|_| given)?;
+            Some((self.name(v), d as i64))
         })
     }
 
@@ -283,6 +354,8 @@ pub(crate) enum Fault {
     Decompose,
     /// ONNX has no form for it.
     None(String),
+    /// A graph inside could not be written.
+    Inside(ExportError),
     /// A size depends on a symbol that no given value has.
     Symbol(String),
 }
@@ -292,12 +365,12 @@ pub(crate) type Written = Result<(), Fault>;
 /// A node under export.
 pub(crate) struct At<'w, 'g> {
     pub(crate) writer: &'w mut Writer<'g>,
-    graph: &'w Graph,
-    node: &'w Node,
+    pub(crate) graph: &'w Graph,
+    pub(crate) node: &'w Node,
     /// Names of the operands; empty for one that is absent.
     pub(crate) inputs: Vec<String>,
     pub(crate) outputs: Vec<String>,
-    name: &'w str,
+    pub(crate) name: &'w str,
     /// Narrow operands and results are written as wider ones.
     wide: bool,
 }
@@ -513,7 +586,7 @@ fn conversion(to: DType, saturate: bool) -> Vec<AttributeProto> {
     attributes
 }
 
-fn list(attributes: &[(&str, Attr<'_>)]) -> Vec<AttributeProto> {
+pub(crate) fn list(attributes: &[(&str, Attr<'_>)]) -> Vec<AttributeProto> {
     attributes.iter().map(|(name, value)| attribute(name, *value)).collect()
 }
 
@@ -531,6 +604,27 @@ fn attribute(name: &str, value: Attr<'_>) -> AttributeProto {
         Attr::Ints(list) => {
             a.ints = list.to_vec();
             AttributeType::Ints
+        }
+        Attr::Floats(list) => {
+            a.floats = list.to_vec();
+            AttributeType::Floats
+        }
+        Attr::Texts(list) => {
+            let bytes = list.iter().map(|t| Bytes::copy_from_slice(t.as_bytes()));
+            a.strings = bytes.collect();
+            AttributeType::Strings
+        }
+        Attr::Tensor(t) => {
+            a.t = Some(t.clone());
+            AttributeType::Tensor
+        }
+        Attr::Graph(g) => {
+            a.g = Some(g.clone());
+            AttributeType::Graph
+        }
+        Attr::Type(t) => {
+            a.tp = Some(t.clone());
+            AttributeType::TypeProto
         }
         Attr::Text(text) => {
             a.s = Some(Bytes::copy_from_slice(text.as_bytes()));

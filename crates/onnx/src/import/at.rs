@@ -1,15 +1,16 @@
 //! What an import function sees of the node that it imports.
 
+use super::types::Symbols;
 use crate::{
     TensorFault,
-    proto::{AttributeProto, NodeProto, TensorProto},
-    tensor::{External, from_proto},
+    proto::{AttributeProto, NodeProto, TensorProto, TypeProto},
+    tensor::{External, dtype_of, from_proto, strings_of},
 };
 use bricolage_ir::{
     Graph, Op, Origin, TypeError, ValueId,
     ops::{Reshape, Transpose},
 };
-use bricolage_tensor::{DType, Dim, Shape, Tensor, TensorType};
+use bricolage_tensor::{DType, Dim, Shape, Strings, Tensor, TensorType, Type};
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -46,6 +47,8 @@ pub(crate) struct At<'a, 'm> {
     pub(crate) base: &'a str,
     pub(crate) taken: &'a HashSet<&'m str>,
     pub(crate) small: &'a HashMap<ValueId, Tensor>,
+    pub(crate) symbols: &'a mut Symbols,
+    pub(crate) declared: &'a HashMap<&'m str, &'m TypeProto>,
     pub(crate) external: &'a mut External<'m>,
     pub(crate) asked: Vec<&'static str>,
     pub(crate) parts: usize,
@@ -167,6 +170,57 @@ impl At<'_, '_> {
         }
     }
 
+    pub(crate) fn texts(&mut self, name: &'static str) -> Result<Option<Vec<String>>, Fault> {
+        let Some(list) = self.attribute(name).map(|a| a.strings.clone()) else { return Ok(None) };
+        let text = |b: &prost::bytes::Bytes| match std::str::from_utf8(b) {
+            Ok(text) => Ok(text.to_owned()),
+            Err(_) => malformed(format!("needs texts as attribute `{name}`, found other bytes")),
+        };
+        list.iter().map(text).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// A tensor of texts.
+    pub(crate) fn text_tensor(&mut self, name: &'static str) -> Result<Option<Strings>, Fault> {
+        let t: Option<TensorProto> = self.attribute(name).and_then(|a| a.t.clone());
+        let t = t.filter(|t| t.data_type() == crate::proto::tensor_proto::DataType::String as i32);
+        t.map(|t| strings_of(&t)).transpose().map_err(Fault::Tensor)
+    }
+
+    /// The type that an attribute holds.
+    pub(crate) fn type_attribute(&mut self, name: &'static str) -> Result<Option<Type>, Fault> {
+        let Some(t) = self.attribute(name).and_then(|a| a.tp.clone()) else { return Ok(None) };
+        match self.symbols.any_type(self.base, Some(&t)) {
+            Ok(ty) => Ok(Some(ty)),
+            Err((needed, found)) => unsupported(format!("needs {needed}, found {found}")),
+        }
+    }
+
+    /// The element type that an attribute gives by number.
+    pub(crate) fn dtype_attribute(&mut self, name: &'static str) -> Result<Option<DType>, Fault> {
+        match self.int(name)?.map(|n| dtype_of(i32::try_from(n).unwrap_or(0))) {
+            None => Ok(None),
+            Some(Ok(dtype)) => Ok(Some(dtype)),
+            Some(Err(fault)) => unsupported(fault.to_string()),
+        }
+    }
+
+    /// A size of its own, for as many things as the node finds.
+    pub(crate) fn fresh_dim(&mut self, what: &str) -> Dim {
+        self.symbols.fresh(&format!("{}_{what}", self.base))
+    }
+
+    /// The type declared for output `i`, if it says anything.
+    pub(crate) fn declared_output(&mut self, i: usize) -> Option<Type> {
+        let name = self.node.output.get(i)?;
+        let ty = *self.declared.get(name.as_str())?;
+        self.symbols.any_type(name, Some(ty)).ok()
+    }
+
+    /// The type of any value.
+    pub(crate) fn any_ty(&self, v: ValueId) -> &Type {
+        &self.graph.fact(v).ty
+    }
+
     /// Operand `i`, if it is there.
     pub(crate) fn optional(&self, i: usize) -> Option<ValueId> {
         self.inputs.get(i).copied().flatten()
@@ -202,16 +256,20 @@ impl At<'_, '_> {
     pub(crate) fn ty(&self, v: ValueId) -> Result<TensorType, Fault> {
         match self.graph.fact(v).ty.as_tensor() {
             Some(t) => Ok(t.clone()),
-            None => unsupported("an operand is no tensor"),
+            None => unsupported(format!("an operand is {}", self.graph.fact(v).ty)),
         }
     }
 
+    /// Dims of a tensor of numbers or texts.
     pub(crate) fn dims(&self, v: ValueId) -> Result<Vec<Dim>, Fault> {
-        Ok(self.ty(v)?.shape.0)
+        match &self.graph.fact(v).ty {
+            Type::Strings(shape) => Ok(shape.0.clone()),
+            _ => Ok(self.ty(v)?.shape.0),
+        }
     }
 
     pub(crate) fn rank(&self, v: ValueId) -> Result<usize, Fault> {
-        Ok(self.ty(v)?.shape.len())
+        Ok(self.dims(v)?.len())
     }
 
     /// An axis counted from the front. `rank` is the number of axes that there are.

@@ -4,7 +4,7 @@ use super::at::{At, Imported, malformed, unsupported};
 use crate::tensor::{dtype_of, from_sparse};
 use bricolage_ir::{
     Op, ValueId,
-    ops::{Binary, CumProd, CumSum, Expand, Iota, OneHot, TopK, Trilu},
+    ops::{Binary, CumProd, CumSum, Expand, Iota, OneHot, Text, TopK, Trilu},
 };
 use bricolage_tensor::{DType, Dim, Shape, Tensor};
 
@@ -13,6 +13,10 @@ const MOST: usize = 1 << 24;
 
 pub(crate) fn constant(at: &mut At<'_, '_>) -> Imported {
     at.all(0, 0)?;
+    if let Some(t) = at.text_tensor("value")? {
+        let (dims, elements) = (t.dims().to_vec(), t.elements().to_vec());
+        return at.one::<ValueId>(Text::Constant { dims, elements }, &[]);
+    }
     let tensor = if let Some(t) = at.tensor("value")? {
         t
     } else if at.has("value_float") {
@@ -30,15 +34,28 @@ pub(crate) fn constant(at: &mut At<'_, '_>) -> Imported {
             None => return malformed("needs a sparse tensor as attribute `sparse_value`"),
         }
     } else if at.has("value_string") || at.has("value_strings") {
-        return unsupported("strings are not supported");
+        return texts(at);
     } else {
         return malformed("needs a value, found none");
     };
     Ok(vec![at.tensor_value(tensor)])
 }
 
+fn texts(at: &mut At<'_, '_>) -> Imported {
+    let op = match at.texts("value_strings")? {
+        Some(elements) => Text::Constant { dims: vec![elements.len() as i64], elements },
+        None => Text::Constant { dims: Vec::new(), elements: vec![at.text("value_string", "")?] },
+    };
+    at.one::<ValueId>(op, &[])
+}
+
 pub(crate) fn constant_of_shape(at: &mut At<'_, '_>) -> Imported {
     at.all(1, 1)?;
+    if !super::dynamic::is_known(at, 0) {
+        let value = at.tensor("value")?.unwrap_or_else(|| Tensor::of(&[1], &[0f32]));
+        let value = at.tensor_value(value);
+        return super::dynamic::fill(at, value);
+    }
     let to = at.sizes_input(0, "the shape")?.unwrap_or_default();
     if let Some(n) = to.iter().filter_map(Dim::as_const).find(|&n| n < 0) {
         return malformed(format!("needs sizes of at least 0, found {n}"));
@@ -147,7 +164,7 @@ pub(crate) fn eye_like(at: &mut At<'_, '_>) -> Imported {
 pub(crate) fn non_zero(at: &mut At<'_, '_>) -> Imported {
     let x = at.all(1, 1)?[0];
     let Some(t) = at.constant(x).filter(|t| t.len() <= MOST) else {
-        return unsupported("the shape of its result depends on data");
+        return super::found::non_zero(at);
     };
     let dims = t.dims().to_vec();
     let places: Vec<i64> =

@@ -3,7 +3,6 @@
 use super::{
     at::{At, Fault, Imported, Step, malformed, unsupported},
     table::real,
-    training,
 };
 use crate::tensor::dtype_of;
 use bricolage_ir::{
@@ -225,25 +224,17 @@ pub(crate) fn is_inf(at: &mut At<'_, '_>) -> Imported {
     }
 }
 
-/// Without training, the operand itself and a mask that is true everywhere. In training, a mask that is drawn
-/// here from the node's seed: the same in every run.
+/// Without training, the operand itself and a mask that is true everywhere.
 pub(crate) fn dropout(at: &mut At<'_, '_>) -> Imported {
-    at.ignore(&["ratio"]);
-    let seed = at.int("seed")?;
+    at.ignore(&["ratio", "seed"]);
     at.at_most(3)?;
     let x = at.input(0)?;
-    if let Some(training) = at.constant_input(2, "`training_mode`")?
-        && training.to_i64().iter().any(|&t| t != 0)
-    {
-        let ratio = at.constant_input(1, "`ratio`")?.map_or(0.5, |r| r.to_f64()[0]);
-        if ratio != 0.0 {
-            return match seed {
-                Some(seed) => training::dropout(at, x, ratio, seed),
-                None => unsupported(
-                    "dropout in training mode without a seed draws other numbers every time",
-                ),
-            };
-        }
+    let number = |i: usize, default: f64| match at.optional(i) {
+        None => Some(default),
+        Some(v) => at.constant(v).and_then(|t| t.to_f64().first().copied()),
+    };
+    if number(2, 0.0) != Some(0.0) && number(1, 0.5) != Some(0.0) {
+        return super::random::dropout(at);
     }
     let mut outputs = vec![at.add(Unary::Identity, &[x])?];
     if at.wants(1) {

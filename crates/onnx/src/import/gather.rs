@@ -60,7 +60,13 @@ pub(crate) fn compress(at: &mut At<'_, '_>) -> Imported {
     let mut x = at.all(2, 2)?[0];
     let Some(v) = at.optional(1) else { return unsupported("needs a condition") };
     let Some(condition) = at.constant(v) else {
-        return unsupported("the shape of its result depends on data");
+        let axis = if at.has("axis") {
+            axis_of(at, 0)?
+        } else {
+            x = flat(at, x)?;
+            0
+        };
+        return super::found::compress(at, x, v, axis);
     };
     let kept: Vec<i64> =
         (0..).zip(condition.to_i64()).filter(|(_, c)| *c != 0).map(|(i, _)| i).collect();

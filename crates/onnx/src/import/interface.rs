@@ -6,7 +6,7 @@ use crate::{
     proto::{ModelProto, ValueInfoProto},
 };
 use bricolage_ir::{Graph, ops, origin};
-use bricolage_tensor::{TensorType, Type};
+use bricolage_tensor::Type;
 use prost::{Message, bytes::Bytes};
 use std::{collections::HashSet, path::Path, sync::Arc};
 
@@ -44,7 +44,7 @@ pub(super) fn interface(model: &ModelProto, len: usize) -> Result<Graph, ImportE
             let (name, found) = (output.name().to_owned(), "two graph outputs".to_owned());
             return Err(ImportError::DuplicateName { name, found });
         }
-        outputs.push(Type::Tensor(port(&mut symbols, "output", output)?));
+        outputs.push(port(&mut symbols, "output", output)?);
     }
     let op = ops::Opaque {
         domain: String::new(),
@@ -69,10 +69,10 @@ pub(super) fn port(
     symbols: &mut Symbols,
     place: &'static str,
     info: &ValueInfoProto,
-) -> Result<TensorType, ImportError> {
+) -> Result<Type, ImportError> {
     let fault = |(needed, found)| {
         let name = info.name().to_owned();
         ImportError::Input { place, name, needed, found }
     };
-    symbols.tensor_type(info.name(), info.r#type.as_ref()).map_err(fault)
+    symbols.any_type(info.name(), info.r#type.as_ref()).map_err(fault)
 }

@@ -4,11 +4,16 @@ mod arrange;
 mod at;
 mod cache;
 mod contract;
+mod control;
 mod create;
+mod dynamic;
 mod elementwise;
 mod flex;
+mod found;
+mod functions;
 mod gather;
 mod interface;
+mod learning;
 mod linear;
 mod losses;
 mod microsoft;
@@ -16,9 +21,13 @@ mod norm;
 mod order;
 mod pool;
 mod quantised;
+mod random;
+mod recurrent;
 mod reduce;
 mod resize;
 mod rotary;
+mod sampling;
+mod sequence;
 mod shape;
 mod signal;
 mod sizes;
@@ -27,18 +36,20 @@ mod softmax;
 mod table;
 #[cfg(test)]
 mod tests;
+mod text;
 mod training;
 mod types;
 
 use crate::{
     ImportError, TensorFault, UnsupportedNode,
     error::full_name,
-    proto::{GraphProto, ModelProto, NodeProto, TensorProto, TypeProto},
-    tensor::{External, from_proto, from_sparse},
+    proto::{GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, tensor_proto::DataType},
+    tensor::{External, from_proto, from_sparse, strings_of},
 };
 use at::{At, Fault};
-use bricolage_ir::{Graph, Inputs, NodeId, Op, Role, ValueId, ops, origin};
-use bricolage_tensor::{Datum, Storage, Tensor, Type};
+use bricolage_ir::{Graph, Inputs, NodeId, Op, Role, TypeError, ValueId, ops, origin};
+use bricolage_tensor::{Datum, Storage, Strings, Tensor};
+pub(crate) use dynamic::finds_sizes;
 pub use interface::load_interface;
 use order::Definitions;
 use prost::{Message, bytes::Bytes};
@@ -91,11 +102,11 @@ pub fn import(bytes: Storage, folder: Option<&Path>) -> Result<Model, ImportErro
     let mut model = ModelProto::decode(Bytes::from_owner(bytes.clone()))
         .map_err(|error| ImportError::Decode { len, why: error.to_string() })?;
     flex::expand(&mut model);
+    functions::inline(&mut model)?;
     let proto = model.graph.as_ref().ok_or(ImportError::NoGraph { len })?;
     let opsets = opsets(&model)?;
     let opset = opsets.get("").copied().unwrap_or(0);
     let importer = Importer {
-        model: &model,
         opsets,
         graph: Graph::new(proto.name()),
         definitions: Definitions::new(proto)?,
@@ -107,6 +118,9 @@ pub fn import(bytes: Storage, folder: Option<&Path>) -> Result<Model, ImportErro
         unsupported: Vec::new(),
         warnings: Vec::new(),
         external: External::new(folder),
+        outer: Vec::new(),
+        captured: Vec::new(),
+        visited: 0,
     };
     let (graph, warnings, external) = importer.run(proto)?;
     let mut hash = blake3::Hasher::new();
@@ -151,12 +165,17 @@ fn no_opset(domain: &str) -> ImportError {
     ImportError::NoOpset { domain: domain.to_owned() }
 }
 
+/// What the importer says of a node that cannot be.
+fn malformed_node(node: &NodeProto, what: String) -> ImportError {
+    let (name, op) = (order::node_name(node), full_name(node.domain(), node.op_type()));
+    ImportError::Malformed { node: name.to_owned(), op, what }
+}
+
 fn named(name: &str, t: Result<Tensor, TensorFault>) -> Result<Tensor, ImportError> {
     t.map_err(|fault| ImportError::Tensor { name: name.to_owned(), fault })
 }
 
 struct Importer<'m> {
-    model: &'m ModelProto,
     opsets: BTreeMap<String, i64>,
     graph: Graph,
     definitions: Definitions<'m>,
@@ -171,6 +190,12 @@ struct Importer<'m> {
     unsupported: Vec<UnsupportedNode>,
     warnings: Vec<String>,
     external: External<'m>,
+    /// Scopes around the graph under import, the outermost first.
+    outer: Vec<control::Scope<'m>>,
+    /// Values of the scope around that the graph under import reads, in the order of its inputs.
+    captured: Vec<ValueId>,
+    /// Nodes imported so far; those of a loop count again for every attempt to type its states.
+    visited: usize,
 }
 
 impl<'m> Importer<'m> {
@@ -206,11 +231,18 @@ impl<'m> Importer<'m> {
         self.compare_declared()?;
         self.settle_sizes();
         self.graph.remove_dead();
+        dynamic::order_sizes(&mut self.graph);
         Ok((self.graph, self.warnings, self.external))
     }
 
     fn constants(&mut self, proto: &'m GraphProto) -> Result<(), ImportError> {
         for t in &proto.initializer {
+            if t.data_type() == DataType::String as i32 {
+                let texts = strings_of(t)
+                    .map_err(|fault| ImportError::Tensor { name: t.name().to_owned(), fault })?;
+                self.texts(t.name(), &texts);
+                continue;
+            }
             let tensor = named(t.name(), from_proto(t, &mut self.external))?;
             self.constant(t.name(), tensor);
         }
@@ -227,6 +259,14 @@ impl<'m> Importer<'m> {
         self.values.insert(name, Some(value));
     }
 
+    fn texts(&mut self, name: &'m str, texts: &Strings) {
+        let (dims, elements) = (texts.dims().to_vec(), texts.elements().to_vec());
+        let op = ops::Text::Constant { dims, elements };
+        let added = self.graph.add_named::<ValueId>(op, &[], origin(name), &[Arc::from(name)]);
+        let added = added.expect("texts have as many elements as their dims say");
+        self.values.insert(name, Some(added[0]));
+    }
+
     fn inputs(&mut self, proto: &'m GraphProto) -> Result<(), ImportError> {
         for input in &proto.input {
             let name = input.name();
@@ -241,12 +281,17 @@ impl<'m> Importer<'m> {
     }
 
     fn node(&mut self, node: &'m NodeProto) -> Result<(), ImportError> {
+        self.visited += 1;
+        if self.visited > functions::MOST_NODES {
+            return Err(ImportError::TooManyNodes { limit: functions::MOST_NODES });
+        }
         let name = order::node_name(node);
         let domain = if node.domain() == "ai.onnx" { "" } else { node.domain() };
         let op = node.op_type();
         let opset = self.opsets.get(domain).copied();
-        if domain.is_empty() && op == "If" && self.branch(node)? {
-            return Ok(());
+        if domain.is_empty() && matches!(op, "If" | "Loop" | "Scan" | "SequenceMap") {
+            let Some(opset) = opset else { return Err(no_opset(domain)) };
+            return self.control(node, opset);
         }
         let mut reason = None;
         let row = match table::find(domain, op) {
@@ -271,8 +316,8 @@ impl<'m> Importer<'m> {
         };
         let mut inputs = Vec::new();
         for input in &node.input {
-            match self.values.get(input.as_str()) {
-                Some(Some(value)) => inputs.push(Some(*value)),
+            match self.find(input.as_str()) {
+                Some(Some(value)) => inputs.push(Some(value)),
                 // Not to be told again: the node that should define it is on the list.
                 Some(None) if reason.is_none() => return self.give_up(node),
                 Some(None) => inputs.push(None),
@@ -292,6 +337,8 @@ impl<'m> Importer<'m> {
                     base,
                     taken: self.definitions.names(),
                     small: &self.small,
+                    symbols: &mut self.symbols,
+                    declared: &self.declared,
                     external: &mut self.external,
                     asked: Vec::new(),
                     parts: 0,
@@ -305,6 +352,16 @@ impl<'m> Importer<'m> {
         };
         match result {
             Ok(outputs) => self.define(node, &outputs, before),
+            Err(Fault::Type(TypeError::NotTensor { operand, got })) => {
+                self.unsupported.push(UnsupportedNode {
+                    name: name.to_owned(),
+                    op: op.to_owned(),
+                    domain: domain.to_owned(),
+                    opset: opset.unwrap_or(0),
+                    reason: format!("needs a tensor of numbers as operand {operand}, found {got}"),
+                });
+                self.give_up(node)
+            }
             Err(Fault::Type(error)) => {
                 let operands = self.describe(node, &inputs);
                 let (node, op, error) = (name.to_owned(), op.to_owned(), Box::new(error));
@@ -344,7 +401,7 @@ impl<'m> Importer<'m> {
     /// Takes over the nodes of the branch that a constant condition chooses. False when the
     /// condition is not known.
     fn branch(&mut self, node: &'m NodeProto) -> Result<bool, ImportError> {
-        let condition = node.input.first().and_then(|n| self.values.get(n.as_str())).copied();
+        let condition = node.input.first().and_then(|n| self.find(n.as_str()));
         let Some(condition) = condition.flatten() else { return Ok(false) };
         let known = self.graph.constant_of(condition).or_else(|| self.small.get(&condition));
         let Some(&[taken]) = known.map(|t| t.to_i64()).as_deref() else { return Ok(false) };
@@ -353,14 +410,14 @@ impl<'m> Importer<'m> {
         let Some(graph) = attribute.and_then(|a| a.g.as_ref()) else { return Ok(false) };
         self.constants(graph)?;
         let inner = Definitions::new(graph)?;
-        let order = inner.order(graph, &|name| self.values.contains_key(name))?;
+        let order = inner.order(graph, &|name| self.knows(name))?;
         for node in order {
             self.node(node)?;
         }
         let mut outputs = Vec::new();
         for output in &graph.output {
-            match self.values.get(output.name()) {
-                Some(Some(value)) => outputs.push(*value),
+            match self.find(output.name()) {
+                Some(Some(value)) => outputs.push(value),
                 Some(None) => return self.give_up(node).map(|()| true),
                 None => {
                     let reader = format!("`{name}` of node `{}`", order::node_name(node));
@@ -381,12 +438,6 @@ impl<'m> Importer<'m> {
     }
 
     fn why_unknown(&self, node: &NodeProto, domain: &str) -> String {
-        let local = |f: &&crate::proto::FunctionProto| {
-            f.name() == node.op_type() && f.domain() == node.domain()
-        };
-        if self.model.functions.iter().any(|f| local(&f)) {
-            return "calls a function of the model, which is not inlined".to_owned();
-        }
         match table::why_not(domain, node.op_type()) {
             Some(why) => why.to_owned(),
             None if domain.is_empty() => "the operator is not known".to_owned(),
@@ -404,20 +455,15 @@ impl<'m> Importer<'m> {
         inputs: &[Option<ValueId>],
     ) -> Option<Op> {
         let opset = opset?;
-        let local = self
-            .model
-            .functions
-            .iter()
-            .any(|f| f.name() == node.op_type() && f.domain() == node.domain());
         let graphs = node.attribute.iter().any(|a| a.g.is_some() || !a.graphs.is_empty());
         let missing = node.input.iter().zip(inputs).any(|(n, v)| !n.is_empty() && v.is_none());
-        if local || graphs || missing || node.output.iter().any(String::is_empty) {
+        if graphs || missing || node.output.iter().any(String::is_empty) {
             return None;
         }
         let mut outputs = Vec::new();
         for name in &node.output {
             let ty = self.declared.get(name.as_str())?;
-            outputs.push(Type::Tensor(self.symbols.tensor_type(name, Some(ty)).ok()?));
+            outputs.push(self.symbols.any_type(name, Some(ty)).ok()?);
         }
         let attributes =
             NodeProto { attribute: node.attribute.clone(), ..NodeProto::default() }.encode_to_vec();

@@ -17,6 +17,40 @@ pub(crate) fn node_name(node: &NodeProto) -> &str {
     node.output.iter().find(|o| !o.is_empty()).map_or(node.op_type(), |o| o)
 }
 
+/// Names that the graphs inside a node read from outside.
+pub(crate) fn free_names(node: &NodeProto) -> Vec<&str> {
+    fn visit<'m>(
+        graph: &'m GraphProto,
+        defined: &mut Vec<HashSet<&'m str>>,
+        free: &mut Vec<&'m str>,
+    ) {
+        let mut own: HashSet<&str> = graph.initializer.iter().map(|t| t.name()).collect();
+        own.extend(
+            graph.sparse_initializer.iter().filter_map(|t| t.values.as_ref()).map(|t| t.name()),
+        );
+        own.extend(graph.input.iter().map(|v| v.name()));
+        own.extend(graph.node.iter().flat_map(|n| &n.output).map(String::as_str));
+        defined.push(own);
+        let outputs = graph.output.iter().map(|v| v.name());
+        let read = graph.node.iter().flat_map(|n| &n.input).map(String::as_str).chain(outputs);
+        for name in read.filter(|n| !n.is_empty()) {
+            if !defined.iter().any(|scope| scope.contains(name)) {
+                free.push(name);
+            }
+        }
+        for inner in graph.node.iter().flat_map(|n| &n.attribute) {
+            inner.g.iter().chain(&inner.graphs).for_each(|g| visit(g, defined, free));
+        }
+        defined.pop();
+    }
+    let mut free = Vec::new();
+    for attribute in &node.attribute {
+        let graphs = attribute.g.iter().chain(&attribute.graphs);
+        graphs.for_each(|g| visit(g, &mut Vec::new(), &mut free));
+    }
+    free
+}
+
 /// All names that a graph defines.
 pub(crate) struct Definitions<'m> {
     names: HashSet<&'m str>,
@@ -97,6 +131,12 @@ impl<'m> Definitions<'m> {
                     return Err(ImportError::UnknownValue { reader, value: input.clone() });
                 }
             }
+            for name in free_names(node) {
+                if let Some(&producer) = self.producers.get(name) {
+                    waits[i] += 1;
+                    readers[producer].push(i);
+                }
+            }
         }
         let free = (0..nodes.len()).filter(|&i| waits[i] == 0).map(Reverse);
         let mut ready: BinaryHeap<Reverse<usize>> = free.collect();
@@ -114,7 +154,8 @@ impl<'m> Definitions<'m> {
             // A node that waits for ever is on a cycle or after one; going back finds the cycle.
             let mut at = waits.iter().position(|&w| w > 0).unwrap_or(0);
             for _ in 0..nodes.len() {
-                let before = nodes[at].input.iter().filter_map(|n| self.producers.get(n.as_str()));
+                let read = nodes[at].input.iter().map(String::as_str).chain(free_names(&nodes[at]));
+                let before = read.filter_map(|n| self.producers.get(n));
                 at = before.copied().find(|&p| waits[p] > 0).unwrap_or(at);
             }
             return Err(ImportError::Cycle { node: node_name(&nodes[at]).to_owned() });

@@ -57,20 +57,16 @@ pub(crate) fn reshape(at: &mut At<'_, '_>) -> Imported {
     let known = match (at.graph.fact(all[1]).known.clone(), at.constant(all[1])) {
         (Some(known), _) => known,
         (None, Some(t)) => t.to_i64().into_iter().map(|v| Some(Dim::from(v))).collect(),
-        (None, None) => {
-            let count = at.dims(all[1])?.first().and_then(Dim::as_const);
-            match count {
-                // One size, and nothing else to multiply: it is the number of elements.
-                Some(1) => vec![None],
-                _ => {
-                    return unsupported(
-                        "needs the new shape to follow from constants and input sizes",
-                    );
-                }
-            }
-        }
+        (None, None) => super::dynamic::unknown_sizes(at, 1)?,
     };
     let have = at.dims(all[0])?;
+    let open = |d: &Option<Dim>| d.as_ref().and_then(Dim::as_const).is_none_or(|n| n == -1);
+    // Of one size that is not known, it is the number of elements that the others leave.
+    if known.iter().filter(|d| d.is_none()).count() > 0
+        && known.iter().filter(|d| d.is_none() || open(d)).count() > 1
+    {
+        return super::dynamic::reshape(at, &known, allow_zero);
+    }
     let to = resolve(&have, &known, !allow_zero)?;
     Ok(vec![at.reshape(all[0], to)?])
 }

@@ -39,16 +39,21 @@ pub(crate) fn slice(at: &mut At<'_, '_>) -> Imported {
     at.one(Slice { axes, starts, ends, steps }, &[x])
 }
 
-pub(crate) fn pad(at: &mut At<'_, '_>) -> Imported {
-    let x = at.input(0)?;
-    let rank = at.rank(x)?;
-    let mode = match at.text("mode", "constant")?.as_str() {
+/// What is put around.
+pub(crate) fn pad_mode(at: &mut At<'_, '_>) -> Result<PadMode, Fault> {
+    Ok(match at.text("mode", "constant")?.as_str() {
         "constant" => PadMode::Constant,
         "reflect" => PadMode::Reflect,
         "edge" => PadMode::Edge,
         "wrap" => PadMode::Wrap,
         other => return malformed(format!("needs a known `mode`, found `{other}`")),
-    };
+    })
+}
+
+pub(crate) fn pad(at: &mut At<'_, '_>) -> Imported {
+    let x = at.input(0)?;
+    let rank = at.rank(x)?;
+    let mode = pad_mode(at)?;
     let (pads, mut fill, axes);
     if at.opset < 11 {
         pads = at.steps("pads")?.map(|l| l.into_iter().map(Dim::from).collect::<Vec<_>>());

@@ -1,14 +1,11 @@
 //! Operators that only training needs.
 
-use super::at::{At, Fault, Imported, Step, malformed, unsupported};
+use super::at::{At, Fault, Imported, Step, malformed};
 use bricolage_ir::{
     Real, ValueId,
     ops::{BatchNorm, Binary, Cast, Reduce, ReduceKind, Select, Unary},
 };
-use bricolage_tensor::{DType, Dim, Tensor};
-
-/// Largest mask that is drawn at import.
-const MOST: u64 = 1 << 24;
+use bricolage_tensor::{DType, Dim};
 
 /// Arithmetic on values of one element type.
 struct Sums<'x, 'a, 'm> {
@@ -166,66 +163,6 @@ pub(crate) fn momentum(at: &mut At<'_, '_>) -> Imported {
     })
 }
 
-/// The generator MT19937 of Matsumoto and Nishimura, 1998, which ONNX's own reference draws with.
-struct Twister {
-    state: [u32; 624],
-    at: usize,
-}
-
-impl Twister {
-    fn new(seed: u32) -> Twister {
-        let mut state = [seed; 624];
-        for i in 1..624 {
-            let last = state[i - 1];
-            state[i] = (last ^ (last >> 30)).wrapping_mul(1_812_433_253).wrapping_add(i as u32);
-        }
-        Twister { state, at: 624 }
-    }
-
-    fn next(&mut self) -> u32 {
-        if self.at == 624 {
-            for i in 0..624 {
-                let high = self.state[i] & 0x8000_0000;
-                let y = high | (self.state[(i + 1) % 624] & 0x7FFF_FFFF);
-                let odd = if y & 1 == 0 { 0 } else { 0x9908_B0DF };
-                self.state[i] = self.state[(i + 397) % 624] ^ (y >> 1) ^ odd;
-            }
-            self.at = 0;
-        }
-        let mut y = self.state[self.at];
-        self.at += 1;
-        y ^= y >> 11;
-        y ^= (y << 7) & 0x9D2C_5680;
-        y ^= (y << 15) & 0xEFC6_0000;
-        y ^ (y >> 18)
-    }
-
-    /// From 0 to 1, in steps of 2^-53.
-    fn uniform(&mut self) -> f64 {
-        let (high, low) = (self.next() >> 5, self.next() >> 6);
-        (f64::from(high) * f64::from(1 << 26) + f64::from(low)) / (1u64 << 53) as f64
-    }
-}
-
-/// `x` without a share of its elements and the rest scaled to make up for them, and which were kept.
-pub(crate) fn dropout(at: &mut At<'_, '_>, x: ValueId, ratio: f64, seed: i64) -> Imported {
-    let ty = at.ty(x)?;
-    let count = ty.shape.element_count().filter(|&n| n <= MOST);
-    let (Some(dims), Some(_)) = (ty.shape.as_fixed(), count) else {
-        return unsupported(format!("needs an operand of known size, of at most {MOST} elements"));
-    };
-    if !(0.0..1.0).contains(&ratio) {
-        return malformed(format!("needs a `ratio` from 0 to below 1, found {ratio}"));
-    }
-    let mut generator = Twister::new(seed as u32);
-    let kept =
-        Tensor::generate(DType::Bool, &dims, |_| f64::from(u8::from(generator.uniform() >= ratio)));
-    let (mask, zero) = (at.tensor_value(kept), at.scalar(ty.dtype, 0.0));
-    let larger = Sums { at, dtype: ty.dtype }.with(Binary::Mul, x, 1.0 / (1.0 - ratio))?;
-    let y = at.add(Select, &[mask, larger, zero])?;
-    Ok(vec![y, at.add(Unary::Identity, &[mask])?])
-}
-
 /// Normalisation by the statistics of the batch, which move the running ones.
 pub(crate) fn batch_norm(at: &mut At<'_, '_>, all: &[ValueId], epsilon: Real) -> Imported {
     let momentum = f64::from(at.float("momentum", 0.9)?);
@@ -251,21 +188,4 @@ pub(crate) fn batch_norm(at: &mut At<'_, '_>, all: &[ValueId], epsilon: Real) ->
         results.push(Sums { at, dtype }.mixed(running, current, momentum)?);
     }
     Ok(results)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Published with the generator for the seed 5489, and what `numpy.random.seed(0)` leads to.
-    #[test]
-    fn the_generator_draws_what_others_draw() {
-        let mut generator = Twister::new(5489);
-        assert_eq!(generator.next(), 3_499_211_612);
-        let last = (1..10_000).map(|_| generator.next()).last();
-        assert_eq!(last, Some(4_123_659_995));
-        let mut generator = Twister::new(0);
-        let drawn = [generator.uniform(), generator.uniform()];
-        assert_eq!(drawn, [0.548_813_503_927_324_8, 0.715_189_366_372_419_5]);
-    }
 }

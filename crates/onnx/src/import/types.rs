@@ -2,11 +2,12 @@
 
 use crate::{
     proto::{
-        GraphProto, TypeProto, tensor_shape_proto::dimension::Value as DimValue, type_proto::Value,
+        GraphProto, TensorShapeProto, TypeProto, tensor_proto::DataType,
+        tensor_shape_proto::dimension::Value as DimValue, type_proto::Value,
     },
     tensor::dtype_of,
 };
-use bricolage_tensor::{Dim, Shape, TensorType};
+use bricolage_tensor::{Dim, Shape, TensorType, Type};
 use std::collections::{HashMap, HashSet};
 
 /// The dims that names in a model stand for.
@@ -37,6 +38,7 @@ impl Symbols {
             }
         }
         let mut symbols = Symbols { named: HashMap::new(), taken: HashSet::new() };
+        symbols.taken.insert(Type::ANY.to_owned());
         let (plain, other): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|n| is_name(n));
         for name in plain {
             symbols.add(name);
@@ -66,17 +68,92 @@ impl Symbols {
     }
 
     fn add(&mut self, name: &str) -> Dim {
-        let allowed = |c: char| if c.is_whitespace() || "+*(),-[]".contains(c) { '_' } else { c };
-        let mut symbol: String = name.chars().map(allowed).collect();
-        if symbol.is_empty() || symbol.starts_with(|c: char| c.is_ascii_digit()) {
-            symbol.insert(0, '_');
-        }
+        let mut symbol = plain(name);
         while !self.taken.insert(symbol.clone()) {
             symbol.push('_');
         }
         let dim = Dim::symbol(&symbol);
         self.named.insert(name.to_owned(), dim.clone());
         dim
+    }
+
+    /// A size of its own, named after `base`.
+    pub(crate) fn fresh(&mut self, base: &str) -> Dim {
+        let mut symbol = plain(base);
+        while !self.taken.insert(symbol.clone()) {
+            symbol.push('_');
+        }
+        Dim::symbol(&symbol)
+    }
+
+    /// The type with a size of its own for every unknown one inside a list or an optional value.
+    pub(crate) fn open(&mut self, ty: &Type, base: &str) -> Type {
+        let mut shape = |shape: &Shape| -> Shape {
+            let any = |d: &Dim| d.as_symbol().is_some_and(|s| &*s.0 == Type::ANY);
+            let one = |(i, d): (usize, &Dim)| match any(d) {
+                true => self.fresh(&format!("{base}_d{i}")),
+                false => d.clone(),
+            };
+            shape.iter().enumerate().map(one).collect()
+        };
+        match ty {
+            Type::Tensor(t) => Type::Tensor(TensorType { dtype: t.dtype, shape: shape(&t.shape) }),
+            Type::Strings(s) => Type::Strings(shape(s)),
+            other => other.clone(),
+        }
+    }
+
+    /// A type of which `a` and `b` are cases; a size becomes one of its own where they differ or where
+    /// `own` says that it means nothing outside. `None` where there is no such type.
+    pub(crate) fn cover(
+        &mut self,
+        base: &str,
+        a: &Type,
+        b: &Type,
+        own: &dyn Fn(&Dim) -> bool,
+    ) -> Option<Type> {
+        let mut shape = |a: &Shape, b: &Shape| -> Shape {
+            let one = |(i, (a, b)): (usize, (&Dim, &Dim))| match a == b && !own(a) {
+                true => a.clone(),
+                false => self.fresh(&format!("{base}_d{i}")),
+            };
+            a.iter().zip(b.iter()).enumerate().map(one).collect()
+        };
+        match (a, b) {
+            (Type::Tensor(a), Type::Tensor(b))
+                if a.dtype == b.dtype && a.shape.len() == b.shape.len() =>
+            {
+                let shape = shape(&a.shape, &b.shape);
+                Some(Type::Tensor(TensorType { dtype: a.dtype, shape }))
+            }
+            (Type::Strings(a), Type::Strings(b)) if a.len() == b.len() => {
+                Some(Type::Strings(shape(a, b)))
+            }
+            _ => a.join(b),
+        }
+    }
+
+    /// The type declared for `name`, of any kind.
+    pub(crate) fn any_type(&mut self, name: &str, ty: Option<&TypeProto>) -> Result<Type, Refusal> {
+        let inner = |t: &Option<Box<TypeProto>>, symbols: &mut Symbols| {
+            let t = t.as_deref();
+            if let Some(Value::TensorType(t)) = t.and_then(|t| t.value.as_ref())
+                && t.shape.is_none()
+                && let Ok(dtype) = dtype_of(t.elem_type())
+            {
+                return Ok(Box::new(Type::Unranked(dtype)));
+            }
+            symbols.any_type(name, t).map(|t| Box::new(t.enclosed()))
+        };
+        match ty.and_then(|t| t.value.as_ref()) {
+            Some(Value::SequenceType(s)) => Ok(Type::Sequence(inner(&s.elem_type, self)?)),
+            Some(Value::OptionalType(s)) => Ok(Type::Optional(inner(&s.elem_type, self)?)),
+            Some(Value::TensorType(t)) if t.elem_type() == DataType::String as i32 => {
+                let shape = t.shape.as_ref().ok_or(("a declared shape", "none".to_owned()))?;
+                Ok(Type::Strings(self.shape(name, shape)?))
+            }
+            _ => self.tensor_type(name, ty).map(Type::Tensor),
+        }
     }
 
     /// The tensor type declared for `name`; unknown dims without a name get one.
@@ -95,6 +172,10 @@ impl Symbols {
             other => ("a numeric or bool element type", other.to_string()),
         })?;
         let shape = t.shape.as_ref().ok_or(("a declared shape", "none".to_owned()))?;
+        Ok(TensorType { dtype, shape: self.shape(name, shape)? })
+    }
+
+    fn shape(&mut self, name: &str, shape: &TensorShapeProto) -> Result<Shape, Refusal> {
         let mut dims = Vec::new();
         for (i, dim) in shape.dim.iter().enumerate() {
             dims.push(match &dim.value {
@@ -113,8 +194,18 @@ impl Symbols {
                 _ => self.add(&format!("{name}_d{i}")),
             });
         }
-        Ok(TensorType { dtype, shape: Shape(dims) })
+        Ok(Shape(dims))
     }
+}
+
+/// The text as the name of a symbol.
+fn plain(name: &str) -> String {
+    let allowed = |c: char| if c.is_whitespace() || "+*(),-[]".contains(c) { '_' } else { c };
+    let mut symbol: String = name.chars().map(allowed).collect();
+    if symbol.is_empty() || symbol.starts_with(|c: char| c.is_ascii_digit()) {
+        symbol.insert(0, '_');
+    }
+    symbol
 }
 
 /// Whether [`Dim::parse`] reads the text as one symbol.

@@ -1,5 +1,7 @@
 //! Small graphs, at least one for every op, with inputs.
 
+mod further;
+
 use bricolage_ir::{
     Graph, Op, OpKind, Real, ValueId,
     ops::{
@@ -582,6 +584,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all.resizes();
     all.symbols();
     all.integers();
+    all.0.extend(further::all());
     let covered: Vec<OpKind> =
         all.0.iter().flat_map(|c| c.graph.nodes().map(|n| c.graph.node(n).op.kind())).collect();
     for kind in OpKind::ALL.iter().filter(|&&k| k != OpKind::Opaque) {

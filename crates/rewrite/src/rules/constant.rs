@@ -23,7 +23,9 @@ impl Rule for FoldConstants {
 
     fn apply(&self, graph: &Graph, at: NodeId) -> Outcome {
         let node = graph.node(at);
-        if matches!(node.op, Op::Opaque(_)) || !node.aliases.is_empty() {
+        // A graph inside may take any time.
+        let unbounded = matches!(node.op, Op::Opaque(_)) || !node.op.nested().is_empty();
+        if unbounded || !node.aliases.is_empty() {
             return Outcome::NoMatch;
         }
         // What is known of a value's elements is a constant too: shapes of fixed size, for one.

@@ -28,6 +28,8 @@ fn they_may_end_at_a_size() {
     // FLOAT, INT32, DOUBLE.
     for types in [&[1][..], &[6, 1], &[11, 1]] {
         let m = read(&to_a_size(types)).unwrap();
+        let ty = m.graph.fact(m.graph.outputs[0]).to_string();
+        assert!(!ty.contains("y_d0"), "its length is a size of the input, found {ty}");
         let x = Tensor::of(&[6, 4], &[0f32; 24]);
         let y = evaluate(&m.graph, &[x.into()]).unwrap();
         assert_eq!(y[0].as_tensor().unwrap(), &Tensor::of(&[3], &[1f32, 3.0, 5.0]), "{types:?}");
@@ -37,11 +39,15 @@ fn they_may_end_at_a_size() {
 #[test]
 fn a_number_that_is_not_the_size_any_more_is_none() {
     // BOOL, FLOAT16, UINT8.
-    for types in [&[9, 1][..], &[10, 1], &[2, 1]] {
-        let mut m = to_a_size(types);
-        // Without a type no foreign backend can take it instead.
-        graph_of(&mut m).output[0].r#type = None;
-        let error = read(&m).unwrap_err();
-        assert!(error.is_unsupported(), "{types:?}: {error}");
+    let lists: [&[f32]; 3] = [&[], &[1.0, 3.0, 5.0], &[1.0, 3.0, 5.0]];
+    for (types, list) in [&[9, 1][..], &[10, 1], &[2, 1]].into_iter().zip(lists) {
+        let m = read(&to_a_size(types)).unwrap();
+        // Its length is data.
+        let ty = m.graph.fact(m.graph.outputs[0]).to_string();
+        assert!(ty.starts_with("f32[y_d0"), "{types:?}: {ty}");
+        let x = Tensor::of(&[6, 4], &[0f32; 24]);
+        let y = evaluate(&m.graph, &[x.into()]).unwrap();
+        let expected = Tensor::of(&[list.len() as i64], list);
+        assert_eq!(y[0].as_tensor().unwrap(), &expected, "{types:?}");
     }
 }
