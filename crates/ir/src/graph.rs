@@ -39,6 +39,9 @@ pub enum Role {
     Activation,
 }
 
+/// Names and contents of constants.
+type Lifted = Vec<(Arc<str>, Tensor)>;
+
 /// What a graph computes with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
@@ -478,7 +481,7 @@ impl Graph {
 
     /// The graph with every constant of more than `most` elements as a further input, and these
     /// constants in the order of their inputs, with their names.
-    pub fn lift(&self, most: usize) -> Result<(Graph, Vec<(Arc<str>, Tensor)>), TypeError> {
+    pub fn lift(&self, most: usize) -> Result<(Graph, Lifted), TypeError> {
         self.rebuild(&|_| None, most)
     }
 
@@ -486,7 +489,7 @@ impl Graph {
         &self,
         value: &dyn Fn(&Symbol) -> Option<Dim>,
         most: usize,
-    ) -> Result<(Graph, Vec<(Arc<str>, Tensor)>), TypeError> {
+    ) -> Result<(Graph, Lifted), TypeError> {
         let (mut lifted, mut lifted_inputs) = (Vec::new(), Vec::new());
         let mut to = Graph::new(self.name.clone());
         let known = |s: &Symbol| value(s).is_some();

@@ -99,7 +99,8 @@ fn nested(add: Add<'_>) {
     let inputs = vec![ints(&[], &[4]), bools(&[], &[true]), f(&[3]), f(&[3])];
     add(op.into(), inputs);
     let (mut body, total) = sum(&[line.clone(), line.clone()], 0);
-    body.outputs = vec![total, total];
+    let negative = body.add1(Unary::Neg, &[total], origin("neg")).unwrap();
+    body.outputs = vec![total, negative];
     for reverse in [false, true] {
         let op = Scan {
             states: 1,
