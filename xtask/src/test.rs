@@ -110,18 +110,25 @@ fn environment(root: &Path) -> Result<PathBuf, String> {
     Ok(python)
 }
 
-/// The node tests of the installed `onnx` package, written once for each version of it.
+/// The node tests of the installed `onnx` package, written once for each version of it and of the script.
 fn node_tests(root: &Path, python: &Path) -> Result<PathBuf, String> {
     let folder = root.join("target/node-tests");
-    let stamp = folder.join("packages");
-    let wanted = PACKAGES.join("\n");
+    let script = root.join("crates/onnx/tests/write_node_tests.py");
+    let text =
+        std::fs::read_to_string(&script).map_err(|e| format!("{}: {e}", script.display()))?;
+    let stamp = folder.join("written-by");
+    let wanted = format!("{}\n{text}", PACKAGES.join("\n"));
     if std::fs::read_to_string(&stamp).is_ok_and(|s| s == wanted) {
         return Ok(folder);
     }
     println!("writing the node tests of ONNX to {}", folder.display());
-    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let fault = |e: std::io::Error| format!("{}: {e}", folder.display());
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).map_err(fault)?;
+    }
+    std::fs::create_dir_all(&folder).map_err(fault)?;
     let status = Command::new(python)
-        .arg(root.join("crates/onnx/tests/write_node_tests.py"))
+        .arg(&script)
         .arg(&folder)
         .status()
         .map_err(|e| format!("cannot run {}: {e}", python.display()))?;
