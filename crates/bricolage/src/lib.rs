@@ -9,6 +9,7 @@ mod check;
 mod claim;
 mod contest;
 mod draw;
+mod dynamic;
 mod emit;
 mod error;
 mod goal;
@@ -23,6 +24,7 @@ mod weights;
 pub mod worker;
 
 pub use check::check;
+pub use dynamic::DynamicSession;
 pub use emit::{Emitted, constant_bytes, emit};
 pub use error::{Blame, Error, render};
 pub use goal::{Goal, InputShape, Progress};

@@ -321,7 +321,6 @@ fn placements(
         .worker
         .clone()
         .map(|command| Rc::new(RefCell::new(Worker::new(command, setting.threads))));
-    let bench = Benches::new(cx.registry, pool(setting.threads)?, worker, scratch);
     let search = match (exhausted, cx.goal.time_limit) {
         (false, Some(limit)) => Some(search_time(limit, graph, observed)),
         _ => None,
@@ -331,6 +330,8 @@ fn placements(
         (true, _) => Some(started),
         (false, search) => search.and_then(|s| started.checked_add(s.mul_f64(share / 0.7))),
     };
+    let deadline = until(0.7);
+    let bench = Benches::new(cx.registry, pool(setting.threads)?, worker, scratch).until(deadline);
     let pricing = Pricing {
         graph,
         setting,
@@ -340,7 +341,7 @@ fn placements(
         observed,
         last_level_cache: machine.last_level_cache(),
         first_deadline: until(0.5),
-        deadline: until(0.7),
+        deadline,
         // A cover of what is known takes no measuring: a search that is repeated has time for it again.
         cover_deadline: match (exhausted, cx.goal.time_limit) {
             (true, limit) => limit.and_then(|l| started.checked_add(l.mul_f64(0.85))),

@@ -412,6 +412,8 @@ pub struct Benches<'a> {
     worker: Option<Rc<RefCell<Worker>>>,
     /// Where weights of trials are written for the worker.
     scratch: PathBuf,
+    /// When to stop waiting for a worker.
+    deadline: Option<Instant>,
 }
 
 impl<'a> Benches<'a> {
@@ -422,7 +424,12 @@ impl<'a> Benches<'a> {
         worker: Option<Rc<RefCell<Worker>>>,
         scratch: PathBuf,
     ) -> Benches<'a> {
-        Benches { registry, pool, worker, scratch }
+        Benches { registry, pool, worker, scratch, deadline: None }
+    }
+
+    /// A worker that compiles or runs for the first time is not waited for beyond `deadline`.
+    pub fn until(self, deadline: Option<Instant>) -> Benches<'a> {
+        Benches { deadline, ..self }
     }
 }
 
@@ -436,7 +443,8 @@ impl Bench for Benches<'_> {
         match &self.worker {
             Some(worker) if foreign => {
                 let mut remote = RemoteTrial::new(worker.clone(), trial, &self.scratch)?;
-                remote.open().map_err(TrialError::new)?;
+                remote.deadline = self.deadline;
+                remote.open().map_err(|why| remote.fault(why))?;
                 Ok(Box::new(remote))
             }
             _ => Ok(Box::new(LocalTrial::open(trial, self.registry, self.pool.clone())?)),
@@ -450,8 +458,13 @@ struct RemoteTrial {
     request: Request,
     id: u64,
     generation: u64,
+    /// When to stop waiting for what is not a sample.
+    deadline: Option<Instant>,
     _weights: Temporary,
 }
+
+/// A worker gets this long whatever the deadline.
+const LEAST_LIMIT: Duration = Duration::from_secs(1);
 
 impl RemoteTrial {
     fn new(
@@ -475,28 +488,42 @@ impl RemoteTrial {
         let fills = trial.fills.iter().map(|(at, bytes)| (*at, bytes.to_vec())).collect();
         let results = trial.results.iter().map(|b| b.0).collect();
         let request = Request::OpenTrial { id, plan, weights, fills, results };
-        Ok(RemoteTrial { worker, request, id, generation: 0, _weights: file })
+        Ok(RemoteTrial { worker, request, id, generation: 0, deadline: None, _weights: file })
     }
 
     fn open(&mut self) -> Result<(), String> {
         let mut worker = self.worker.borrow_mut();
         worker.start()?;
         if worker.generation != self.generation {
-            worker.call(&self.request, OPEN_LIMIT)?;
+            worker.call(&self.request, self.limit(OPEN_LIMIT))?;
             self.generation = worker.generation;
         }
         Ok(())
     }
 
-    fn call(&mut self, request: &Request) -> Result<Answer, String> {
+    fn call(&mut self, request: &Request, limit: Duration) -> Result<Answer, String> {
         self.open()?;
-        self.worker.borrow_mut().call(request, RUN_LIMIT)
+        self.worker.borrow_mut().call(request, limit)
+    }
+
+    /// `longest`, or what is left until the deadline.
+    fn limit(&self, longest: Duration) -> Duration {
+        let left = self.deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        left.map_or(longest, |left| longest.min(left.max(LEAST_LIMIT)))
+    }
+
+    /// After the deadline the kernel may have had too little time.
+    fn fault(&self, why: String) -> TrialError {
+        match self.deadline.is_some_and(|d| Instant::now() >= d) {
+            true => TrialError::momentary(why),
+            false => TrialError::new(why),
+        }
     }
 }
 
 impl Sample for RemoteTrial {
     fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
-        match self.call(&Request::Sample { id: self.id, iterations }) {
+        match self.call(&Request::Sample { id: self.id, iterations }, RUN_LIMIT) {
             Ok(Answer::Time { ns }) => Ok(Duration::from_nanos(ns)),
             Ok(_) => Err(SampleError("the worker answered something else".to_owned())),
             Err(why) => Err(SampleError(why)),
@@ -506,7 +533,8 @@ impl Sample for RemoteTrial {
 
 impl OpenTrial for RemoteTrial {
     fn results(&mut self) -> Result<Vec<Tensor>, TrialError> {
-        match self.call(&Request::Results { id: self.id }).map_err(TrialError::new)? {
+        let limit = self.limit(RUN_LIMIT);
+        match self.call(&Request::Results { id: self.id }, limit).map_err(|why| self.fault(why))? {
             Answer::Tensors(all) => {
                 all.into_iter().map(|w| w.tensor().map_err(TrialError::new)).collect()
             }
@@ -686,6 +714,22 @@ mod tests {
         let why = worker("exec 1>&-; sleep 300").call(&Request::Close { id: 1 }, RUN_LIMIT);
         assert!(why.err().is_some_and(|why| why.contains("closed its output")));
         assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn a_compile_that_hangs_is_not_waited_for_beyond_the_deadline() {
+        let start = Instant::now();
+        let mut remote = RemoteTrial {
+            worker: Rc::new(RefCell::new(worker("sleep 300"))),
+            request: Request::Close { id: 1 },
+            id: 1,
+            generation: 0,
+            deadline: Some(start),
+            _weights: Temporary::new(std::env::temp_dir().join("bricolage-no-such-weights")),
+        };
+        let why = remote.open().expect_err("it hangs");
+        assert!(remote.fault(why).momentary);
+        assert!(start.elapsed() < OPEN_LIMIT / 2, "{:?}", start.elapsed());
     }
 
     #[test]
