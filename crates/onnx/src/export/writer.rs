@@ -567,13 +567,18 @@ fn takes_narrow(op: &Op) -> bool {
 
 /// Whether results may be numbers that no operand is.
 fn computes(op: &Op) -> bool {
-    match op {
-        Op::Select(_) | Op::Expand(_) | Op::Tile(_) | Op::Concat(_) | Op::Split(_) => false,
-        Op::Slice(_) | Op::Pad(_) | Op::Gather(_) | Op::GatherElements(_) => false,
-        Op::GatherNd(_) | Op::ScatterElements(_) | Op::ScatterNd(_) | Op::TopK(_) => false,
-        Op::DepthToSpace(_) | Op::SpaceToDepth(_) | Op::OneHot(_) | Op::Trilu(_) => false,
-        _ => true,
-    }
+    let moves =
+        matches!(op, Op::Select(_) | Op::Expand(_) | Op::Tile(_) | Op::Concat(_) | Op::Split(_))
+            || matches!(op, Op::Slice(_) | Op::Pad(_) | Op::Gather(_) | Op::GatherElements(_))
+            || matches!(
+                op,
+                Op::GatherNd(_) | Op::ScatterElements(_) | Op::ScatterNd(_) | Op::TopK(_)
+            )
+            || matches!(
+                op,
+                Op::DepthToSpace(_) | Op::SpaceToDepth(_) | Op::OneHot(_) | Op::Trilu(_)
+            );
+    !moves
 }
 
 /// The attributes of a conversion.
