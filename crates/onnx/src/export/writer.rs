@@ -10,7 +10,7 @@ use crate::{
     },
     tensor::{number_of, to_proto},
 };
-use bricolage_ir::{Fact, Graph, Node, NodeId, Op, Role, ValueId, decompose, ops::Unary};
+use bricolage_ir::{Fact, Graph, Node, NodeId, Op, OpKind, Role, ValueId, decompose, ops::Unary};
 use bricolage_tensor::{DType, Dim, Factor, Tensor, Type};
 use prost::bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -567,18 +567,26 @@ fn takes_narrow(op: &Op) -> bool {
 
 /// Whether results may be numbers that no operand is.
 fn computes(op: &Op) -> bool {
-    let moves =
-        matches!(op, Op::Select(_) | Op::Expand(_) | Op::Tile(_) | Op::Concat(_) | Op::Split(_))
-            || matches!(op, Op::Slice(_) | Op::Pad(_) | Op::Gather(_) | Op::GatherElements(_))
-            || matches!(
-                op,
-                Op::GatherNd(_) | Op::ScatterElements(_) | Op::ScatterNd(_) | Op::TopK(_)
-            )
-            || matches!(
-                op,
-                Op::DepthToSpace(_) | Op::SpaceToDepth(_) | Op::OneHot(_) | Op::Trilu(_)
-            );
-    !moves
+    let kinds = [
+        OpKind::Select,
+        OpKind::Expand,
+        OpKind::Tile,
+        OpKind::Concat,
+        OpKind::Split,
+        OpKind::Slice,
+        OpKind::Pad,
+        OpKind::Gather,
+        OpKind::GatherElements,
+        OpKind::GatherNd,
+        OpKind::ScatterElements,
+        OpKind::ScatterNd,
+        OpKind::TopK,
+        OpKind::DepthToSpace,
+        OpKind::SpaceToDepth,
+        OpKind::OneHot,
+        OpKind::Trilu,
+    ];
+    !kinds.contains(&op.kind())
 }
 
 /// The attributes of a conversion.

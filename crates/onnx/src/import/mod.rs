@@ -101,8 +101,8 @@ pub fn import(bytes: Storage, folder: Option<&Path>) -> Result<Model, ImportErro
     let len = bytes.len();
     let mut model = ModelProto::decode(Bytes::from_owner(bytes.clone()))
         .map_err(|error| ImportError::Decode { len, why: error.to_string() })?;
-    flex::expand(&mut model);
     functions::inline(&mut model)?;
+    flex::expand(&mut model);
     let proto = model.graph.as_ref().ok_or(ImportError::NoGraph { len })?;
     let opsets = opsets(&model)?;
     let opset = opsets.get("").copied().unwrap_or(0);
