@@ -250,13 +250,17 @@ fn expected(p: &Pricing<'_>, offer: &Offer) -> Result<Expected, String> {
         let content = p.observed.get(v).map_err(|e| e.to_string())?;
         content.cloned().ok_or_else(|| "the reference has no content for it".to_owned())
     };
-    let inputs: Result<Vec<Datum>, String> =
-        region.inputs.iter().map(|&v| content(v).map(Datum::from)).collect();
     let results: Result<Vec<Tensor>, String> = region.outputs.iter().map(|&v| content(v)).collect();
     let results = results?;
     let part = p.graph.extract(&region.nodes).map_err(|e| e.to_string())?;
     let exact = |v: ValueId| content(p.graph.find(&part.value(v).name)?).ok();
-    let inputs = inputs?;
+    // A constant that the kernel reads as an operand is one of the part, and no input of it.
+    let input = |&v: &ValueId| {
+        let name = &part.value(v).name;
+        let value = p.graph.find(name).ok_or_else(|| format!("`{name}` is not in the graph"))?;
+        content(value).map(Datum::from)
+    };
+    let inputs = part.inputs.iter().map(input).collect::<Result<Vec<Datum>, String>>()?;
     // `extract` lists outputs in the order of the boundary; the region may keep fewer.
     let names: Vec<&str> = region.outputs.iter().map(|&v| &*p.graph.value(v).name).collect();
     let places: Vec<Option<usize>> = part
