@@ -10,7 +10,10 @@ use crate::{
     },
     tensor::{number_of, to_proto},
 };
-use bricolage_ir::{Fact, Graph, Node, NodeId, Op, OpKind, Role, ValueId, decompose, ops::Unary};
+use bricolage_ir::{
+    Fact, Graph, Node, NodeId, Op, OpKind, Role, ValueId, decompose,
+    ops::{Late, Unary},
+};
 use bricolage_tensor::{DType, Dim, Factor, Tensor, Type};
 use prost::bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -204,13 +207,14 @@ impl<'g> Writer<'g> {
         if wide {
             for (name, fact) in inputs.iter_mut().zip(&facts) {
                 let ty = fact.and_then(|f| f.ty.as_tensor()).filter(|_| !name.is_empty());
-                if let Some(to) = ty.and_then(|t| wider(t.dtype)) {
+                if let Some(to) = ty.and_then(|t| wider(&node.op, t.dtype)) {
                     let base = name.clone();
                     *name = self.emit(&base, "Cast", &[&base], conversion(to, true));
                 }
             }
             for (name, fact) in outputs.iter_mut().zip(&results) {
-                let Some(t) = fact.ty.as_tensor().filter(|t| wider(t.dtype).is_some()) else {
+                let Some(t) = fact.ty.as_tensor().filter(|t| wider(&node.op, t.dtype).is_some())
+                else {
                     continue;
                 };
                 let inner = self.fresh(name);
@@ -388,7 +392,7 @@ impl<'w> At<'w, '_> {
         let value = self.node.inputs.get(i).copied().flatten();
         let ty = value.and_then(|v| self.graph.fact(v).ty.as_tensor());
         let own = ty.map_or(DType::F32, |t| t.dtype);
-        wider(own).filter(|_| self.wide).unwrap_or(own)
+        wider(&self.node.op, own).filter(|_| self.wide).unwrap_or(own)
     }
 
     /// The graph that the node belongs to.
@@ -545,12 +549,17 @@ impl<'w> At<'w, '_> {
     }
 }
 
-/// The type of a byte or more that holds all elements of a narrow one.
-fn wider(dtype: DType) -> Option<DType> {
+/// The type that holds all elements of one that ONNX's operator for `op` lacks.
+fn wider(op: &Op, dtype: DType) -> Option<DType> {
+    let half = match op {
+        Op::Unique(_) | Op::Compress(_) => dtype == DType::BF16,
+        Op::Dynamic(d) if d.op == Late::Range => matches!(dtype, DType::F16 | DType::BF16),
+        _ => false,
+    };
     match dtype {
         DType::I4 | DType::I2 => Some(DType::I8),
         DType::U4 | DType::U2 => Some(DType::U8),
-        _ if dtype.is_narrow_float() => Some(DType::F32),
+        _ if half || dtype.is_narrow_float() => Some(DType::F32),
         _ => None,
     }
 }
