@@ -5,9 +5,9 @@
 //! stages the reference evaluates what tells sizes or is no tensor: indices of elements that are not
 //! zero, lists, strings, bodies of loops.
 
-use crate::{Error, Goal, line};
+use crate::{Error, Goal, inputs, line};
 use bricolage_backend::Registry;
-use bricolage_ir::{Graph, NodeId, Role, ValueId, evaluate, solve_symbols};
+use bricolage_ir::{Graph, NodeId, Op, Role, ValueId, evaluate, learn_sizes, solve_symbols};
 use bricolage_runtime::Session;
 use bricolage_tensor::{Datum, Dim, Symbol, Tensor, Type};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -44,8 +44,21 @@ impl<'r> DynamicSession<'r> {
         graph: Graph,
         goal: &Goal,
     ) -> Result<DynamicSession<'r>, Error> {
-        let graph = line::rewrite(graph)?.graph;
+        DynamicSession::of_rewritten(registry, line::rewrite(graph)?.graph, goal)
+    }
+
+    /// [`DynamicSession::new`] of a graph that is rewritten already.
+    pub(crate) fn of_rewritten(
+        registry: &'r Registry,
+        graph: Graph,
+        goal: &Goal,
+    ) -> Result<DynamicSession<'r>, Error> {
         let cut = |nodes: &[NodeId], planned: bool| {
+            // Only a foreign backend knows what these are, and it takes them at constant sizes.
+            let opaque = |&n: &NodeId| matches!(graph.node(n).op, Op::Opaque(_));
+            if !planned && nodes.iter().any(opaque) {
+                inputs::require_fixed(&graph)?;
+            }
             let part = graph
                 .extract(nodes)
                 .map_err(|e| Error::Internal { what: format!("a stage is not well typed: {e}") })?;
@@ -157,62 +170,35 @@ impl Stage {
     }
 }
 
-/// Takes the sizes that a value tells: those of symbols that nothing has told before.
+/// Takes the sizes that a value tells. Fails when they contradict those that were told before.
 fn learn(graph: &Graph, value: ValueId, datum: &Datum, sizes: &mut Sizes) -> Result<(), Error> {
-    let (Type::Tensor(ty), Datum::Tensor(found)) = (&graph.fact(value).ty, datum) else {
+    let ty = &graph.fact(value).ty;
+    learn_sizes(ty, datum, sizes);
+    let (Type::Tensor(t), Datum::Tensor(found)) = (ty, datum) else { return Ok(()) };
+    let known = |d: &Dim| d.substitute(&|s| sizes.get(s).map(|&n| Dim::from(n))).as_const();
+    let mut dims = t.shape.iter().zip(found.dims());
+    if t.shape.len() == found.dims().len() && dims.all(|(d, &n)| known(d).is_none_or(|k| k == n)) {
         return Ok(());
-    };
-    for (dim, &size) in ty.shape.iter().zip(found.dims()) {
-        if let Some(symbol) = dim.as_symbol() {
-            sizes.entry(symbol.clone()).or_insert(size);
-        }
     }
-    let bound = |s: &Symbol| sizes.get(s).map(|&n| Dim::from(n));
-    let expected: Vec<Dim> = ty.shape.iter().map(|d| d.substitute(&bound)).collect();
-    let fits = expected.iter().zip(found.dims()).all(|(d, &n)| d.as_const().is_none_or(|k| k == n));
-    match fits && expected.len() == found.dims().len() {
-        true => Ok(()),
-        false => Err(Error::Inputs {
-            what: format!(
-                "value `{}` is {ty} and came out as {}",
-                graph.value(value).name,
-                found.ty()
-            ),
-            help: String::new(),
-        }),
-    }
-}
-
-fn type_symbols(ty: &Type, into: &mut Vec<Symbol>) {
-    match ty {
-        Type::Tensor(t) => t.shape.iter().for_each(|d| d.symbols(into)),
-        Type::Sequence(inner) | Type::Optional(inner) => type_symbols(inner, into),
-        _ => {}
-    }
+    let name = &graph.value(value).name;
+    Err(Error::Inputs {
+        what: format!("value `{name}` is {ty} and came out as {}", found.ty()),
+        help: String::new(),
+    })
 }
 
 /// Every symbol in the types and the attributes of a graph, each once.
 fn symbols_of(graph: &Graph) -> Vec<Symbol> {
     let mut all = Vec::new();
     for v in graph.values() {
-        type_symbols(&graph.fact(v).ty, &mut all);
+        graph.fact(v).ty.symbols(&mut all);
     }
     for n in graph.nodes() {
-        all.extend(asked_symbols(graph, n));
+        all.extend(graph.node(n).op.symbols());
     }
     all.sort();
     all.dedup();
     all
-}
-
-/// The symbols in the attributes of a node.
-fn asked_symbols(graph: &Graph, node: NodeId) -> Vec<Symbol> {
-    let asked = std::cell::RefCell::new(Vec::new());
-    graph.node(node).op.bind(&|s| {
-        asked.borrow_mut().push(s.clone());
-        None
-    });
-    asked.into_inner()
 }
 
 /// The nodes stage by stage, and whether each stage is planned.
@@ -226,13 +212,13 @@ fn levels(graph: &Graph) -> Vec<(Vec<NodeId>, bool)> {
     let mut stages: BTreeMap<usize, Vec<NodeId>> = BTreeMap::new();
     for id in graph.order() {
         let node = graph.node(id);
-        let mut needed = asked_symbols(graph, id);
+        let mut needed = node.op.symbols();
         let values = node.inputs.iter().flatten().chain(&node.outputs);
         let mut tensors = true;
         for &v in values {
             let ty = &graph.fact(v).ty;
             tensors &= matches!(ty, Type::Tensor(_));
-            type_symbols(ty, &mut needed);
+            ty.symbols(&mut needed);
         }
         let planned = tensors && needed.iter().all(|s| told.contains_key(s));
         let parity = usize::from(!planned);

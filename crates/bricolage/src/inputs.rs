@@ -103,6 +103,12 @@ fn require_memory(graph: &Graph, values: impl Iterator<Item = ValueId>) -> Resul
     Ok(())
 }
 
+/// Whether every value is a tensor of constant size.
+pub(crate) fn is_fixed(graph: &Graph) -> bool {
+    let fixed = |v| matches!(&graph.fact(v).ty, Type::Tensor(t) if t.shape.as_fixed().is_some());
+    graph.values().all(fixed)
+}
+
 /// The first value with a symbolic or an impossible size, as an error that says so.
 pub fn require_fixed(graph: &Graph) -> Result<(), Error> {
     for value in graph.values() {

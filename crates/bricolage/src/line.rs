@@ -443,21 +443,26 @@ pub fn compile_unmeasured(
     graph: Graph,
     goal: &Goal,
 ) -> Result<(Graph, Plan, Session), Error> {
-    let (graph, emitted) = emit_unmeasured(registry, graph, goal)?;
-    let session = open(&emitted, pool(goal.threads)?)?;
-    Ok((graph, emitted.plan, session))
+    let graph = rewrite(graph)?.graph;
+    let (plan, session) = compile_rewritten(registry, &graph, goal)?;
+    Ok((graph, plan, session))
 }
 
-fn emit_unmeasured(
+/// [`compile_unmeasured`] of a graph that is rewritten already.
+pub(crate) fn compile_rewritten(
     registry: &Registry,
-    graph: Graph,
+    graph: &Graph,
     goal: &Goal,
-) -> Result<(Graph, Emitted), Error> {
-    let rewritten = rewrite(graph)?;
-    inputs::require_fixed(&rewritten.graph)?;
-    let placed = place_unmeasured(registry, &rewritten.graph, goal)?;
-    let emitted = emit_checked(registry, goal, &rewritten.graph, &placed)?;
-    Ok((rewritten.graph, emitted))
+) -> Result<(Plan, Session), Error> {
+    let emitted = emit_unmeasured(registry, graph, goal)?;
+    let session = open(&emitted, pool(goal.threads)?)?;
+    Ok((emitted.plan, session))
+}
+
+fn emit_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Result<Emitted, Error> {
+    inputs::require_fixed(graph)?;
+    let placed = place_unmeasured(registry, graph, goal)?;
+    emit_checked(registry, goal, graph, &placed)
 }
 
 /// An artefact of a graph placed by guesses, nothing measured or verified: for timing a backend alone.
@@ -467,7 +472,7 @@ pub fn save_unmeasured(
     goal: &Goal,
     folder: &Path,
 ) -> Result<(), Error> {
-    let (_, emitted) = emit_unmeasured(registry, graph, goal)?;
+    let emitted = emit_unmeasured(registry, &rewrite(graph)?.graph, goal)?;
     let parent = folder.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(Error::file("write", parent))?;
     contest::save_scratch(&emitted, goal, folder)

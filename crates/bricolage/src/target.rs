@@ -1,6 +1,6 @@
 //! Running whatever a user names: a model, a model on one backend, or an artefact.
 
-use crate::{Error, Goal, artefact, inputs, line};
+use crate::{DynamicSession, Error, Goal, artefact, inputs, line};
 use bricolage_backend::{BackendKind, Registry};
 use bricolage_ir::{Graph, evaluate};
 use bricolage_runtime::{Buffer, Session};
@@ -60,8 +60,19 @@ pub fn run_artefact(
     run_session(&mut session, tensors, observe)
 }
 
+fn tensor_output((name, datum): (String, Datum)) -> Result<(String, Tensor), Error> {
+    match datum {
+        Datum::Tensor(t) => Ok((name, t)),
+        _ => Err(Error::Inputs {
+            what: format!("output `{name}` is no tensor, and only tensors can be taken out"),
+            help: String::new(),
+        }),
+    }
+}
+
 /// Runs a graph once with `registry`'s backends, nothing measured: the reference alone evaluates the
-/// graph as it is, others run the rewritten graph.
+/// graph as it is, others run the rewritten graph, stage by stage where the graph itself tells sizes; the
+/// stages' buffers are not shown.
 pub fn run_graph(
     graph: &Graph,
     registry: &Registry,
@@ -73,12 +84,15 @@ pub fn run_graph(
     if registry.iter().all(|b| b.kind() == BackendKind::Reference) {
         let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
         let results = evaluate(&graph, &data)?;
-        let named = graph.outputs.iter().zip(results).filter_map(|(&v, datum)| match datum {
-            Datum::Tensor(t) => Some((graph.value(v).name.to_string(), t)),
-            _ => None,
-        });
-        return Ok(named.collect());
+        let names = graph.outputs.iter().map(|&v| graph.value(v).name.to_string());
+        return names.zip(results).map(tensor_output).collect();
     }
-    let (_, _, mut session) = line::compile_unmeasured(registry, graph, goal)?;
+    let graph = line::rewrite(graph)?.graph;
+    if !inputs::is_fixed(&graph) {
+        let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
+        let results = DynamicSession::of_rewritten(registry, graph, goal)?.run(&data)?;
+        return results.into_iter().map(tensor_output).collect();
+    }
+    let (_, mut session) = line::compile_rewritten(registry, &graph, goal)?;
     run_session(&mut session, tensors, observe)
 }

@@ -70,3 +70,28 @@ fn what_the_model_does_not_allow_is_refused() {
     let error = session.run(&[wrong]).err().unwrap().to_string();
     assert!(error.contains('x') && error.contains("17"), "{error}");
 }
+
+/// Where `x` is not 0, times 2: as many columns as elements are found, between two planned stages.
+#[test]
+fn sizes_that_the_graph_tells_are_learned_from_every_run() {
+    let mut g = Graph::new("found");
+    let shape = Shape(vec![Dim::symbol("n")]);
+    let x = g.input("x", TensorType { dtype: DType::F32, shape });
+    let two = g.constant("two", Tensor::of(&[], &[2i64]));
+    let y = g.add1(ops::Unary::Relu, &[x], origin("relu")).unwrap();
+    let at = g.add1(ops::NonZero { found: Dim::symbol("found") }, &[y], origin("at")).unwrap();
+    g.outputs = vec![g.add1(ops::Binary::Mul, &[at, two], origin("twice")).unwrap()];
+    let graph = g;
+    let registry = Registry::new(vec![Arc::new(Native::default()), Arc::new(Reference)]);
+    let mut session = DynamicSession::new(&registry, graph, &goal()).unwrap();
+    for (x, wanted) in [
+        (vec![0f32, 3.0, -1.0, 4.0], vec![2, 6]),
+        (vec![1.0; 3], vec![0, 2, 4]),
+        (vec![-1.0], vec![]),
+    ] {
+        let x = Datum::from(Tensor::of(&[x.len() as i64], &x));
+        let found = session.run(&[x]).unwrap();
+        let found = found[0].1.as_tensor().unwrap();
+        assert_eq!((found.dims()[1] as usize, found.to_i64()), (wanted.len(), wanted));
+    }
+}

@@ -63,7 +63,7 @@ pub fn evaluate_from(
         };
         let results = results.map_err(|error| at_node(graph, id, error))?;
         for (&value, content) in node.outputs.iter().zip(&results) {
-            learn(&graph.fact(value).ty, content, &mut symbols);
+            learn_sizes(&graph.fact(value).ty, content, &mut symbols);
         }
         for value in node.inputs.iter().flatten() {
             release(&mut live, &mut left, *value);
@@ -130,7 +130,7 @@ pub fn solve_symbols(graph: &Graph, inputs: &[Datum]) -> Result<BTreeMap<Symbol,
     let mut symbols = BTreeMap::new();
     let pairs = || graph.inputs.iter().map(|&v| graph.value(v)).zip(inputs);
     for (value, datum) in pairs() {
-        learn(&value.fact.ty, datum, &mut symbols);
+        learn_sizes(&value.fact.ty, datum, &mut symbols);
     }
     let bound = |s: &Symbol| symbols.get(s).map(|&v| Dim::from(v));
     for (value, datum) in pairs() {
@@ -162,7 +162,7 @@ pub fn solve_symbols(graph: &Graph, inputs: &[Datum]) -> Result<BTreeMap<Symbol,
 }
 
 /// Notes the sizes of symbols that are dims of a value by themselves, where they are new.
-pub(crate) fn learn(ty: &Type, datum: &Datum, symbols: &mut BTreeMap<Symbol, i64>) {
+pub fn learn_sizes(ty: &Type, datum: &Datum, symbols: &mut BTreeMap<Symbol, i64>) {
     let (shape, dims) = match (ty, datum) {
         (Type::Tensor(t), Datum::Tensor(given)) => (&t.shape, given.dims()),
         (Type::Strings(shape), Datum::Strings(given)) => (shape, given.dims()),

@@ -545,7 +545,7 @@ impl Graph {
     pub fn symbols(&self) -> BTreeSet<Symbol> {
         let mut all = Vec::new();
         for &input in &self.inputs {
-            collect_symbols(&self.fact(input).ty, &mut all);
+            self.fact(input).ty.symbols(&mut all);
         }
         all.into_iter().collect()
     }
@@ -704,13 +704,5 @@ pub(crate) fn bind_type(ty: &Type, value: &dyn Fn(&Symbol) -> Option<Dim>) -> Ty
         }
         // Sizes inside are numbers, or stand for another one in each element.
         other => other.clone(),
-    }
-}
-
-fn collect_symbols(ty: &Type, all: &mut Vec<Symbol>) {
-    match ty {
-        Type::Tensor(t) => t.shape.iter().for_each(|d| d.symbols(all)),
-        Type::Strings(shape) => shape.iter().for_each(|d| d.symbols(all)),
-        _ => {}
     }
 }

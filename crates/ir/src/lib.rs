@@ -24,7 +24,9 @@ pub use body::{Body, Scalar};
 pub use cost::Work;
 pub use decompose::decompose;
 pub use error::{EvalError, TypeError};
-pub use evaluate::{Evaluation, evaluate, evaluate_at, evaluate_from, named_inputs, solve_symbols};
+pub use evaluate::{
+    Evaluation, evaluate, evaluate_at, evaluate_from, learn_sizes, named_inputs, solve_symbols,
+};
 pub use fact::Fact;
 pub use graph::{Boundary, Graph, Node, NodeId, Origin, Role, Use, Value, ValueId, origin};
 pub use noise::{disturb, evaluate_noisy, tolerances};

@@ -13,7 +13,7 @@
 
 use crate::{
     EvalError, Graph, Inputs, NodeId, Op, Role, Tolerance, ValueId,
-    evaluate::{learn, solve_symbols},
+    evaluate::{learn_sizes, solve_symbols},
     ops::{Binary, Late, PoolKind, ReduceKind, Unary},
 };
 use bricolage_tensor::{DType, Datum, Dim, Rng, Tensor, Type};
@@ -113,7 +113,7 @@ fn evaluate_noisy_from(
             error: Box::new(error),
         })?;
         for (&v, datum) in node.outputs.iter().zip(&results) {
-            learn(&graph.fact(v).ty, datum, &mut symbols);
+            learn_sizes(&graph.fact(v).ty, datum, &mut symbols);
         }
         let points = node.op.work(&graph.facts(&node.inputs), &graph.output_facts(id));
         for (&v, datum) in node.outputs.iter().zip(results) {

@@ -300,7 +300,7 @@ fn movement_gives_published_values() {
         one(pad(PadMode::Wrap, [0, 1], [0, 1]).into(), &[&rows]),
         [3.0, 1.0, 2.0, 3.0, 1.0, 6.0, 4.0, 5.0, 6.0, 4.0]
     );
-    let cum = CumSum { axis: 0, exclusive: true, reverse: true };
+    let cum = Running { kind: RunningKind::Sum, axis: 0, exclusive: true, reverse: true };
     assert_eq!(
         one(cum.into(), &[&t(&[5], &[1.0, 2.0, 3.0, 4.0, 5.0])]),
         [14.0, 12.0, 9.0, 5.0, 0.0]

@@ -110,11 +110,13 @@ fn products_run_both_ways() {
         (false, true, [120, 60, 20, 5]),
         (true, true, [60, 20, 5, 1]),
     ] {
-        let found = run(CumProd { axis: 0, exclusive, reverse }, &[Some(&x)]).remove(0);
+        let found =
+            run(Running { kind: RunningKind::Product, axis: 0, exclusive, reverse }, &[Some(&x)])
+                .remove(0);
         assert_eq!(found.to_i64(), expected);
     }
     let wraps = Tensor::of(&[2], &[i32::MAX, 2]);
-    let op = CumProd { axis: 0, exclusive: false, reverse: false };
+    let op = Running { kind: RunningKind::Product, axis: 0, exclusive: false, reverse: false };
     assert_eq!(run(op, &[Some(&wraps)])[0].to_i64()[1], -2);
 }
 

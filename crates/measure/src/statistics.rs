@@ -92,9 +92,8 @@ impl Ratio {
     ///
     /// Where the noise of both sides is alike, logarithms of ratios lie symmetrically about that of the
     /// true one. Their estimate is then that of Hodges and Lehmann (*Estimates of location based on rank
-    /// tests*, 1963), with the interval of Wilcoxon's signed ranks: as robust as the plain median needs
-    /// to be, and of normal noise it needs two thirds of the pairs. With fewer than six pairs the
-    /// interval is the range.
+    /// tests*, 1963), with the interval of Wilcoxon's signed ranks: of normal noise it needs two thirds of
+    /// the pairs that the plain median needs. With fewer than six pairs the interval is the range.
     pub fn of(ratios: &[f64]) -> Option<Ratio> {
         let n = ratios.len();
         if n == 0 {

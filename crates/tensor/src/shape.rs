@@ -1,6 +1,6 @@
 //! Shapes and types of values.
 
-use crate::{DType, Datum, Dim};
+use crate::{DType, Datum, Dim, Symbol};
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
@@ -134,6 +134,15 @@ impl Type {
             Type::Sequence(t) => Type::Sequence(Box::new(t.enclosed())),
             Type::Optional(t) => Type::Optional(Box::new(t.enclosed())),
             Type::Unranked(d) => Type::Unranked(*d),
+        }
+    }
+
+    /// Every symbol in the sizes, in order of appearance; inside lists there are none.
+    pub fn symbols(&self, into: &mut Vec<Symbol>) {
+        match self {
+            Type::Tensor(t) => t.shape.iter().for_each(|d| d.symbols(into)),
+            Type::Strings(shape) => shape.iter().for_each(|d| d.symbols(into)),
+            Type::Sequence(_) | Type::Optional(_) | Type::Unranked(_) => {}
         }
     }
 

@@ -201,63 +201,6 @@ impl OpDef for Trilu {
     }
 }
 
-/// Running sums along a dim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct CumSum {
-    /// The dim.
-    pub axis: usize,
-    /// Leaves the element itself out of its sum.
-    pub exclusive: bool,
-    /// Sums from the end.
-    pub reverse: bool,
-}
-
-impl OpDef for CumSum {
-    fn infer(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError> {
-        let t = Operands::new(inputs, 1, 1)?.number(0)?;
-        expect_axis(self.axis, t.shape.len())?;
-        Ok(vec![Fact::from(t.clone())])
-    }
-
-    fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
-        results(self, inputs)?;
-        let t = inputs.tensor(0)?;
-        let shape = sizes(t.dims());
-        let inner: usize = shape[self.axis + 1..].iter().product();
-        let length = shape[self.axis];
-        fn run<T: Copy + Default + std::ops::Add<Output = T>>(
-            op: CumSum,
-            x: &mut [T],
-            length: usize,
-            inner: usize,
-        ) {
-            for block in x.chunks_mut((length * inner).max(1)) {
-                for i in 0..inner {
-                    let mut sum = T::default();
-                    for step in 0..length {
-                        let at = if op.reverse { length - 1 - step } else { step } * inner + i;
-                        let before = sum;
-                        sum = sum + block[at];
-                        block[at] = if op.exclusive { before } else { sum };
-                    }
-                }
-            }
-        }
-        let mut elements = Elements::of(t);
-        match &mut elements {
-            Elements::Float(x) => run(*self, x, length, inner),
-            Elements::Int(x) => run(*self, x, length, inner),
-        }
-        one(elements.into_tensor(t.dtype(), t.dims()))
-    }
-
-    fn axes(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {
-        let mut map = AxisMap::pointwise(inputs, outputs);
-        map.axes[self.axis].kind = AxisKind::Opaque;
-        map
-    }
-}
-
 /// The `k` largest or smallest elements along a dim, best first, and their positions as `i64`; of
 /// equal elements the earlier comes first. NaN counts as the largest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

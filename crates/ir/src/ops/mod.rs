@@ -7,7 +7,6 @@ mod concat;
 mod control;
 mod conv;
 mod create;
-mod cum_prod;
 mod det;
 mod dft;
 mod dynamic;
@@ -27,6 +26,7 @@ mod recurrent;
 mod reduce;
 mod reshape;
 mod resize;
+mod running;
 mod sampling;
 mod scatter;
 mod sequence;
@@ -45,8 +45,7 @@ pub use bit_cast::BitCast;
 pub use concat::{Concat, Split};
 pub use control::{Along, If, Loop, Nested, Scan, SequenceMap};
 pub use conv::{Conv, ConvTranspose};
-pub use create::{CumSum, Iota, OneHot, ShapeOf, TopK, Trilu};
-pub use cum_prod::CumProd;
+pub use create::{Iota, OneHot, ShapeOf, TopK, Trilu};
 pub use det::Det;
 pub use dft::Dft;
 pub use dynamic::{Dynamic, Late};
@@ -65,6 +64,7 @@ pub use recurrent::{Activation, Cell, Direction, Recurrent};
 pub use reduce::{ArgReduce, Reduce, ReduceKind};
 pub use reshape::Reshape;
 pub use resize::{Coordinates, Interpolation, Resize, Rounding};
+pub use running::{Running, RunningKind};
 pub use sampling::{DeformConv, GridMode, GridSample, Outside, RoiAlign};
 pub use scatter::{Scatter, ScatterElements, ScatterNd};
 pub use sequence::{Optional, Sequence};
@@ -312,12 +312,10 @@ ops! {
     OneHot,
     /// A triangle of each matrix.
     Trilu,
-    /// Running sums.
-    CumSum,
+    /// Running sums and products.
+    Running,
     /// The best elements along a dim.
     TopK,
-    /// Running products.
-    CumProd,
     /// The same bits under another element type.
     BitCast,
     /// Determinants.
@@ -375,6 +373,16 @@ ops! {
 }
 
 impl Op {
+    /// The symbols in the attributes, repeated when they recur.
+    pub fn symbols(&self) -> Vec<Symbol> {
+        let asked = std::cell::RefCell::new(Vec::new());
+        self.bind(&|s| {
+            asked.borrow_mut().push(s.clone());
+            None
+        });
+        asked.into_inner()
+    }
+
     /// The types of all results, and their elements as far as they follow from known ones.
     pub fn infer(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError> {
         if let (Op::Unary(Unary::Identity), [Some(fact)]) = (self, inputs)

@@ -298,11 +298,20 @@ pub(crate) fn all() -> Vec<Sample> {
         add(Trilu { upper, diagonal }.into(), vec![f(&[2, 4, 5])]);
     }
     for (exclusive, reverse) in [(false, false), (true, true)] {
-        add(CumSum { axis: 1, exclusive, reverse }.into(), vec![f(&[3, 4, 2])]);
+        add(
+            Running { kind: RunningKind::Sum, axis: 1, exclusive, reverse }.into(),
+            vec![f(&[3, 4, 2])],
+        );
     }
     for (exclusive, reverse) in [(false, false), (true, true)] {
-        add(CumProd { axis: 1, exclusive, reverse }.into(), vec![f(&[3, 4, 2])]);
-        add(CumProd { axis: 0, exclusive, reverse }.into(), vec![small(&[4, 3])]);
+        add(
+            Running { kind: RunningKind::Product, axis: 1, exclusive, reverse }.into(),
+            vec![f(&[3, 4, 2])],
+        );
+        add(
+            Running { kind: RunningKind::Product, axis: 0, exclusive, reverse }.into(),
+            vec![small(&[4, 3])],
+        );
     }
     for (from, to) in
         [(DType::F32, DType::I32), (DType::I8, DType::F8E4M3FN), (DType::I4, DType::U4)]

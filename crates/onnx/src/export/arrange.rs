@@ -9,9 +9,9 @@ use crate::proto::NodeProto;
 use bricolage_ir::{
     Real,
     ops::{
-        Concat, Coordinates, CumProd, CumSum, DepthOrder, DepthToSpace, Expand, Gather,
-        GatherElements, GatherNd, Interpolation, Iota, OneHot, Opaque, Pad, PadMode, Reshape,
-        Resize, Rounding, Scatter, ScatterElements, ScatterNd, ShapeOf, Slice, SpaceToDepth, Split,
+        Concat, Coordinates, DepthOrder, DepthToSpace, Expand, Gather, GatherElements, GatherNd,
+        Interpolation, Iota, OneHot, Opaque, Pad, PadMode, Reshape, Resize, Rounding, Running,
+        RunningKind, Scatter, ScatterElements, ScatterNd, ShapeOf, Slice, SpaceToDepth, Split,
         Tile, TopK, Transpose, Trilu,
     },
 };
@@ -279,19 +279,18 @@ pub(crate) fn trilu(at: &mut At<'_, '_>, op: &Trilu) -> Written {
     at.finish("Trilu", &[&x, &k], &[("upper", Int(op.upper.into()))])
 }
 
-pub(crate) fn cum_sum(at: &mut At<'_, '_>, op: &CumSum) -> Written {
-    super::compute::require_sums(at, "CumSum")?;
+pub(crate) fn running(at: &mut At<'_, '_>, op: &Running) -> Written {
+    let name = match op.kind {
+        RunningKind::Sum => "CumSum",
+        RunningKind::Product => "CumProd",
+    };
+    super::compute::require_sums(at, name)?;
+    if op.kind == RunningKind::Product {
+        at.writer.needs("", 26);
+    }
     let (x, axis) = (at.input(0), at.constant(&Tensor::of(&[], &[op.axis as i64])));
     let flags = [("exclusive", Int(op.exclusive.into())), ("reverse", Int(op.reverse.into()))];
-    at.finish("CumSum", &[&x, &axis], &flags)
-}
-
-pub(crate) fn cum_prod(at: &mut At<'_, '_>, op: &CumProd) -> Written {
-    super::compute::require_sums(at, "CumProd")?;
-    at.writer.needs("", 26);
-    let (x, axis) = (at.input(0), at.constant(&Tensor::of(&[], &[op.axis as i64])));
-    let flags = [("exclusive", Int(op.exclusive.into())), ("reverse", Int(op.reverse.into()))];
-    at.finish("CumProd", &[&x, &axis], &flags)
+    at.finish(name, &[&x, &axis], &flags)
 }
 
 pub(crate) fn top_k(at: &mut At<'_, '_>, op: &TopK) -> Written {

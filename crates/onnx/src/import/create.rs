@@ -4,7 +4,7 @@ use super::at::{At, Imported, malformed, unsupported};
 use crate::tensor::{dtype_of, from_sparse};
 use bricolage_ir::{
     Op, ValueId,
-    ops::{Binary, CumProd, CumSum, Expand, Iota, OneHot, Text, TopK, Trilu},
+    ops::{Binary, Expand, Iota, OneHot, Running, RunningKind, Text, TopK, Trilu},
 };
 use bricolage_tensor::{DType, Dim, Shape, Tensor};
 
@@ -197,24 +197,14 @@ pub(crate) fn trilu(at: &mut At<'_, '_>) -> Imported {
 }
 
 /// Operand 0, the dim that operand 1 names, and whether the element itself counts and whether from the end.
-fn running(at: &mut At<'_, '_>) -> Result<(ValueId, usize, bool, bool), super::at::Fault> {
+pub(crate) fn running(at: &mut At<'_, '_>, kind: RunningKind) -> Imported {
     let x = at.all(2, 2)?[0];
     let axis = at.ints_input(1, "`axis`")?.unwrap_or_default();
     let [axis] = axis[..] else { return malformed("needs a scalar as `axis`") };
     let axis = at.axis(axis, at.rank(x)?)?;
     let exclusive = at.flag("exclusive", false)?;
     let reverse = at.flag("reverse", false)?;
-    Ok((x, axis, exclusive, reverse))
-}
-
-pub(crate) fn cum_sum(at: &mut At<'_, '_>) -> Imported {
-    let (x, axis, exclusive, reverse) = running(at)?;
-    at.one(CumSum { axis, exclusive, reverse }, &[x])
-}
-
-pub(crate) fn cum_prod(at: &mut At<'_, '_>) -> Imported {
-    let (x, axis, exclusive, reverse) = running(at)?;
-    at.one(CumProd { axis, exclusive, reverse }, &[x])
+    at.one(Running { kind, axis, exclusive, reverse }, &[x])
 }
 
 pub(crate) fn top_k(at: &mut At<'_, '_>) -> Imported {

@@ -6,7 +6,7 @@ use bricolage_ir::{
     ops::{Dynamic, Late},
 };
 use bricolage_tensor::{Dim, Shape, Symbol, Type};
-use std::{cell::RefCell, collections::HashMap};
+use std::collections::HashMap;
 
 /// Makes every node that holds a size found by another wait for it, where no value leads there.
 pub(crate) fn order_sizes(graph: &mut Graph) {
@@ -31,12 +31,7 @@ pub(crate) fn order_sizes(graph: &mut Graph) {
     }
     let nodes: Vec<NodeId> = graph.nodes().collect();
     for id in nodes {
-        let asked: RefCell<Vec<Symbol>> = RefCell::default();
-        graph.node(id).op.bind(&|s| {
-            asked.borrow_mut().push(s.clone());
-            None
-        });
-        for symbol in asked.into_inner() {
+        for symbol in graph.node(id).op.symbols() {
             if let Some(&earlier) = finder.get(&symbol).filter(|&&earlier| earlier != id) {
                 graph.add_control_edge(earlier, id);
             }

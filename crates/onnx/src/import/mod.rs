@@ -612,7 +612,6 @@ fn is_cheap(op: &Op) -> bool {
             | Op::Select(_)
             | Op::Cast(_)
             | Op::BitCast(_)
-            | Op::CumProd(_)
             | Op::Quantize(_)
             | Op::Dequantize(_)
             | Op::Reduce(_)
@@ -633,6 +632,6 @@ fn is_cheap(op: &Op) -> bool {
             | Op::ShapeOf(_)
             | Op::OneHot(_)
             | Op::Trilu(_)
-            | Op::CumSum(_)
+            | Op::Running(_)
     )
 }

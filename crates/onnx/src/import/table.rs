@@ -11,7 +11,7 @@ use super::{
 };
 use bricolage_ir::{
     Real,
-    ops::{Binary, ReduceKind, Unary},
+    ops::{Binary, ReduceKind, RunningKind, Unary},
 };
 
 /// How one operator is imported.
@@ -95,8 +95,8 @@ static ONNX: &[Row] = &[
     row("ConvTranspose", 1, contract::conv_transpose),
     row("Cos", 7, |at| unary(at, Unary::Cos)),
     row("Cosh", 9, |at| unary(at, Unary::Cosh)),
-    row("CumProd", 26, create::cum_prod),
-    row("CumSum", 11, create::cum_sum),
+    row("CumProd", 26, |at| create::running(at, RunningKind::Product)),
+    row("CumSum", 11, |at| create::running(at, RunningKind::Sum)),
     row("DFT", 17, signal::dft),
     row("DeformConv", 19, sampling::deform_conv),
     row("DepthToSpace", 1, arrange::depth_to_space),

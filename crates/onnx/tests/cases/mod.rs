@@ -6,10 +6,10 @@ use bricolage_ir::{
     Graph, Op, OpKind, Real, ValueId,
     ops::{
         ArgReduce, Attention, BatchNorm, Binary, BitCast, Cast, Clip, Concat, Conv, ConvTranspose,
-        Coordinates, CumProd, CumSum, DepthOrder, DepthToSpace, Dequantize, Det, Dft, Einsum,
-        Expand, Gather, GatherElements, GatherNd, GroupNorm, Interpolation, Iota, LayerNorm,
-        LinearAttention, Lrn, MatMul, OneHot, Pad, PadMode, Pool, PoolKind, Quantize, Reduce,
-        ReduceKind, Reshape, Resize, Rounding, Scatter, ScatterElements, ScatterNd, Select,
+        Coordinates, DepthOrder, DepthToSpace, Dequantize, Det, Dft, Einsum, Expand, Gather,
+        GatherElements, GatherNd, GroupNorm, Interpolation, Iota, LayerNorm, LinearAttention, Lrn,
+        MatMul, OneHot, Pad, PadMode, Pool, PoolKind, Quantize, Reduce, ReduceKind, Reshape,
+        Resize, Rounding, Running, RunningKind, Scatter, ScatterElements, ScatterNd, Select,
         ShapeOf, Slice, Softmax, SpaceToDepth, Split, Tile, TopK, Transpose, Trilu, Unary, Update,
     },
     origin,
@@ -166,7 +166,11 @@ impl Cases {
         for log in [false, true] {
             self.add("axis", Softmax { axis: 1, log }, &[f(&[2, 5, 3])]);
         }
-        self.add("sum", CumSum { axis: 1, exclusive: true, reverse: true }, &[f(&[2, 5])]);
+        self.add(
+            "sum",
+            Running { kind: RunningKind::Sum, axis: 1, exclusive: true, reverse: true },
+            &[f(&[2, 5])],
+        );
         self.add("best", TopK { axis: 1, k: Dim::from(3), largest: true }, &[f(&[2, 7])]);
         self.add("least", TopK { axis: 0, k: Dim::from(2), largest: false }, &[f(&[5, 3])]);
     }
@@ -325,7 +329,11 @@ impl Cases {
 
     fn sequences(&mut self) {
         for (exclusive, reverse) in [(false, true), (true, false)] {
-            self.add("product", CumProd { axis: 1, exclusive, reverse }, &[f(&[2, 5])]);
+            self.add(
+                "product",
+                Running { kind: RunningKind::Product, axis: 1, exclusive, reverse },
+                &[f(&[2, 5])],
+            );
         }
         self.add("batch", Det, &[f(&[2, 3, 3])]);
         for (inverse, one_sided, parts) in

@@ -450,7 +450,6 @@ mod tests {
             OpKind::ALL.iter().filter(|k| !seen.contains(k)).map(|k| k.name()).collect();
         // What an engine could not check, or what other tests cover: no kernel computes it.
         let undrawn = [
-            "CumProd",
             "BitCast",
             "Det",
             "Dft",

@@ -2,7 +2,7 @@
 
 use super::{Growing, real, spatial::epilogue};
 use bricolage_ir::ops::{
-    ArgReduce, CumSum, Einsum, LayerNorm, MatMul, Reduce, ReduceKind, Softmax, TopK,
+    ArgReduce, Einsum, LayerNorm, MatMul, Reduce, ReduceKind, Running, RunningKind, Softmax, TopK,
 };
 use bricolage_tensor::Dim;
 
@@ -133,7 +133,8 @@ pub(super) fn position(g: &mut Growing) -> Option<()> {
 pub(super) fn running_sum(g: &mut Growing) -> Option<()> {
     let x = g.pick(|t| t.dtype() != bricolage_tensor::DType::Bool && !t.dims().is_empty())?;
     let axis = g.below(g.dims(x).len());
-    let op = CumSum { axis, exclusive: g.chance(0.4), reverse: g.chance(0.4) };
+    let op =
+        Running { kind: RunningKind::Sum, axis, exclusive: g.chance(0.4), reverse: g.chance(0.4) };
     g.on(op, &[x]).map(|_| ())
 }
 

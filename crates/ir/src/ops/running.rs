@@ -1,4 +1,4 @@
-//! Running products.
+//! Running sums and products.
 
 use super::{
     OpDef,
@@ -10,40 +10,51 @@ use crate::{AxisKind, AxisMap, EvalError, Fact, Inputs, TypeError};
 use bricolage_tensor::Datum;
 use serde::{Deserialize, Serialize};
 
-/// Running products along a dim.
+/// How elements are taken together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct CumProd {
+pub enum RunningKind {
+    /// Added.
+    Sum,
+    /// Multiplied.
+    Product,
+}
+
+/// Each element with those before it along a dim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Running {
+    /// How.
+    pub kind: RunningKind,
     /// The dim.
     pub axis: usize,
-    /// Leaves the element itself out of its product.
+    /// Leaves the element itself out.
     pub exclusive: bool,
-    /// Multiplies from the end.
+    /// Begins at the end.
     pub reverse: bool,
 }
 
-impl CumProd {
+impl Running {
     fn run<T: Copy>(
         self,
         x: &mut [T],
         [length, inner]: [usize; 2],
-        one: T,
-        times: impl Fn(T, T) -> T,
+        start: T,
+        with: impl Fn(T, T) -> T,
     ) {
         for block in x.chunks_mut((length * inner).max(1)) {
             for i in 0..inner {
-                let mut product = one;
+                let mut all = start;
                 for step in 0..length {
                     let at = if self.reverse { length - 1 - step } else { step } * inner + i;
-                    let before = product;
-                    product = times(product, block[at]);
-                    block[at] = if self.exclusive { before } else { product };
+                    let before = all;
+                    all = with(all, block[at]);
+                    block[at] = if self.exclusive { before } else { all };
                 }
             }
         }
     }
 }
 
-impl OpDef for CumProd {
+impl OpDef for Running {
     fn infer(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError> {
         let t = Operands::new(inputs, 1, 1)?.number(0)?;
         expect_axis(self.axis, t.shape.len())?;
@@ -56,10 +67,12 @@ impl OpDef for CumProd {
         let shape = sizes(t.dims());
         let size = [shape[self.axis], shape[self.axis + 1..].iter().product()];
         let mut elements = Elements::of(t);
-        match &mut elements {
-            Elements::Float(x) => self.run(x, size, 1.0, |a, b| a * b),
+        match (&mut elements, self.kind) {
+            (Elements::Float(x), RunningKind::Sum) => self.run(x, size, 0.0, |a, b| a + b),
+            (Elements::Float(x), RunningKind::Product) => self.run(x, size, 1.0, |a, b| a * b),
+            (Elements::Int(x), RunningKind::Sum) => self.run(x, size, 0, |a, b| a + b),
             // Modulo 2^64 at every step, which is exact once wrapped to the type's width.
-            Elements::Int(x) => {
+            (Elements::Int(x), RunningKind::Product) => {
                 self.run(x, size, 1, |a, b| i128::from((a as u64).wrapping_mul(b as u64)))
             }
         }
