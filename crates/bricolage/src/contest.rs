@@ -4,7 +4,9 @@
 use crate::{
     Cx, Emitted, Error, Goal, Progress, Temporary,
     artefact::{self, Allowed},
-    inputs, line, report,
+    inputs, line,
+    original::Original,
+    report,
     worker::{Alone, OpenPlan, RemotePlan},
 };
 use bricolage_ir::{Error as Difference, Graph, NodeId, tolerances};
@@ -29,6 +31,7 @@ pub(crate) struct Contest<'a> {
     pub(crate) model: &'a Model,
     pub(crate) graph: &'a Graph,
     pub(crate) observed: &'a Observed<'a>,
+    pub(crate) original: &'a Original<'a>,
     pub(crate) tensors: &'a [Tensor],
     pub(crate) database: &'a Database,
     pub(crate) deadline: Option<Instant>,
@@ -83,7 +86,7 @@ impl OpenPlan for LocalPlan {
 /// Everything that decides a plan, as text: the key of its end-to-end time.
 fn key(c: &Contest<'_>, placed: &Placed) -> Key {
     let mut text = format!(
-        "plan 1\nbricolage {}\nmodel {}\nthreads {} seed {}\n",
+        "plan 2\nbricolage {}\nmodel {}\nthreads {} seed {}\n",
         env!("CARGO_PKG_VERSION"),
         c.model.hash,
         c.cx.goal.threads,
@@ -145,7 +148,8 @@ fn allowed(c: &Contest<'_>, placed: &Placed) -> Result<Vec<Allowed>, Error> {
 /// The largest error of an output as a share of the allowed one; more than 1 is a mismatch.
 fn error_share(c: &Contest<'_>, outputs: &[Tensor], allowed: &[Allowed]) -> Result<f64, Error> {
     let mut largest: f64 = 0.0;
-    for ((&output, found), allowed) in c.graph.outputs.iter().zip(outputs).zip(allowed) {
+    let pairs = c.graph.outputs.iter().zip(outputs).zip(allowed);
+    for (i, ((&output, found), allowed)) in pairs.enumerate() {
         let Some(reference) = c.observed.get(output)? else { continue };
         let error = Difference::between(reference, found);
         let share = error.share_of(&allowed.tolerance());
@@ -158,6 +162,20 @@ fn error_share(c: &Contest<'_>, outputs: &[Tensor], allowed: &[Allowed]) -> Resu
             });
         }
         largest = largest.max(share);
+        // A rewrite may have changed what both sides mean.
+        let Ok(outputs_before) = c.original.outputs() else { continue };
+        let Some(before) = outputs_before.get(i).and_then(Datum::as_tensor) else { continue };
+        let error = Difference::between(before, found);
+        let twice = allowed.tolerance().plus(allowed.tolerance());
+        let share = error.share_of(&twice);
+        if share.is_nan() || share > 1.0 {
+            return Err(Error::Rewrite {
+                what: format!(
+                    "output `{}`: {error}, allowed {:.3e}",
+                    allowed.output, twice.max_abs
+                ),
+            });
+        }
     }
     Ok(largest)
 }
@@ -248,6 +266,7 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
                 entry.open = Some(plan);
                 entry._scratch = scratch;
             }
+            Err(error @ Error::Rewrite { .. }) => return Err(error),
             Err(error) => {
                 let why = error.to_string();
                 if !error.is_momentary() {

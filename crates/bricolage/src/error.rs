@@ -92,6 +92,12 @@ pub enum Error {
         /// A sentence with the error and what was allowed.
         what: String,
     },
+    /// The rewritten graph means something else than the model.
+    #[error("a rewrite changed what the model computes: {what}")]
+    Rewrite {
+        /// The output, its error and what was allowed.
+        what: String,
+    },
     /// A rewrite found the graph not to be well typed, or the evaluator failed.
     #[error(transparent)]
     Evaluate(#[from] bricolage_ir::EvalError),
@@ -158,6 +164,7 @@ impl Error {
             Error::Artefact { .. } => "artefact::unusable",
             Error::Run(_) => "run::failed",
             Error::Mismatch { .. } => "check::mismatch",
+            Error::Rewrite { .. } => "check::rewrite",
             Error::Evaluate(_) => "run::evaluation",
             Error::Database(_) => "measure::database",
             Error::Worker(_) => "backend::worker",
@@ -173,7 +180,7 @@ impl Error {
             Error::Mismatch { .. } | Error::Peer { .. } => Blame::Condition,
             Error::Place(PlaceError::Uncovered { .. }) => Blame::Condition,
             Error::Run(_) | Error::Evaluate(_) | Error::Worker(_) => Blame::Condition,
-            Error::Place(_) | Error::Internal { .. } => Blame::Internal,
+            Error::Place(_) | Error::Rewrite { .. } | Error::Internal { .. } => Blame::Internal,
             Error::Interrupted => Blame::Interrupted,
             Error::Import { error, .. } if error.is_unsupported() => Blame::Condition,
             _ => Blame::Input,

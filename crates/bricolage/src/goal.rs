@@ -43,6 +43,8 @@ pub struct Goal {
     pub seed: u64,
     /// Sizes of inputs that the model leaves open.
     pub shapes: Vec<InputShape>,
+    /// Whether every rewrite is evaluated on data before it is applied.
+    pub audit_rewrites: bool,
 }
 
 impl Goal {

@@ -5,6 +5,7 @@
 //! a function of its own.
 
 pub mod artefact;
+pub mod bisect;
 mod check;
 mod claim;
 mod contest;
@@ -17,7 +18,10 @@ pub mod inputs;
 mod inspect;
 mod line;
 pub mod npz;
+mod original;
+pub mod reduce;
 pub mod report;
+pub mod reproducer;
 pub mod target;
 pub mod temporary;
 mod weights;
@@ -31,7 +35,7 @@ pub use goal::{Goal, InputShape, Progress};
 pub use inspect::{Inspection, Port, inspect};
 pub use line::{
     Cx, Outcome, compile_unmeasured, import, import_interface, optimize, place_unmeasured, pool,
-    rewrite, save_unmeasured,
+    rewrite, rewrite_audited, save_unmeasured,
 };
 pub use temporary::Temporary;
 pub use weights::Weights;

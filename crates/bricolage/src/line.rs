@@ -4,7 +4,9 @@ use crate::{
     Emitted, Error, Goal, Progress, WorkerCommand, artefact, check,
     claim::Claim,
     constant_bytes, contest, emit, inputs,
+    original::Original,
     report::{self, Report},
+    reproducer,
     worker::{Benches, Worker},
 };
 use bricolage_backend::Registry;
@@ -15,7 +17,7 @@ use bricolage_placement::{
     Form, MeasuredConversions, Observed, Placed, PlacedRegion, Placements, Price, Pricing,
     Unpriced, gather_whole, place,
 };
-use bricolage_rewrite::Rewritten;
+use bricolage_rewrite::{Audit, Rewritten};
 use bricolage_runtime::{Cancel, Plan, Pool, PoolOptions, Program, Session, ThreadPool};
 use bricolage_tensor::{Datum, Tensor};
 use std::{
@@ -68,6 +70,31 @@ pub fn rewrite(graph: Graph) -> Result<Rewritten, Error> {
         .map_err(|e| Error::Internal { what: format!("a rewrite broke the graph: {e}") })
 }
 
+/// [`rewrite`], where every patch must give on `inputs`, and on edge values in their place, what was there
+/// before. A rule that does not is left out; what shows it is saved below `reproducers`.
+pub fn rewrite_audited(
+    graph: Graph,
+    inputs: &[Datum],
+    reproducers: &Path,
+) -> Result<(Rewritten, report::Audited), Error> {
+    let mut audit = Audit::new(&graph, inputs)?;
+    let rewritten = bricolage_rewrite::simplify_audited(graph, &mut audit)
+        .map_err(|e| Error::Internal { what: format!("a rewrite broke the graph: {e}") })?;
+    let mut caught = Vec::new();
+    for c in &audit.caught {
+        let what = format!("rewrite `{}` of {} changes {}", c.rule, c.origin, c.what);
+        let after = format!("{what}\nin its place:\n{}", bricolage_ir::print(&c.after).0);
+        let kind = format!("rewrite-{}", c.rule);
+        let place = reproducer::save(reproducers, &kind, &c.before, &c.inputs, &after)?;
+        caught.push(format!(
+            "{what}; it is left out; this is a bug in bricolage, `{}` shows it",
+            place.display()
+        ));
+    }
+    let (unjudged, why) = audit.unjudged;
+    Ok((rewritten, report::Audited { agreed: audit.agreed, unjudged, why, caught }))
+}
+
 /// A pool of this many threads.
 pub fn pool(threads: usize) -> Result<Arc<dyn Pool + Send + Sync>, Error> {
     let options = PoolOptions { threads, ..PoolOptions::default() };
@@ -79,9 +106,25 @@ pub fn pool(threads: usize) -> Result<Arc<dyn Pool + Send + Sync>, Error> {
 /// Takes a model to an artefact in `out`: imports, rewrites, places by measurement, emits, checks,
 /// verifies and saves.
 pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result<Outcome, Error> {
-    let started = Instant::now();
     artefact::require_room(out, overwrite)?;
     let _claim = Claim::take(&cx.cache, out)?;
+    match search(cx, path, out, overwrite, cx.goal.audit_rewrites) {
+        // Which rewrite it was takes an evaluation of each; the search is repeated without it.
+        Err(Error::Rewrite { .. }) if !cx.goal.audit_rewrites => {
+            search(cx, path, out, overwrite, true)
+        }
+        result => result,
+    }
+}
+
+fn search(
+    cx: &Cx<'_>,
+    path: &Path,
+    out: &Path,
+    overwrite: bool,
+    audit: bool,
+) -> Result<Outcome, Error> {
+    let started = Instant::now();
     let step = |phase| (cx.progress)(&Progress { phase, done: 0, total: 0, best_ns: None });
     step("import");
     let model = import(path)?;
@@ -91,15 +134,22 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     let draws = inputs::describe_draws(&graph);
     step("rewrite");
     let before = graph.nodes().count();
-    let rewritten = rewrite(graph)?;
+    let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
+    let original = Original::new(&graph, &data);
+    let (rewritten, audited) = if audit {
+        let found = rewrite_audited(graph.clone(), &data, &reproducer::folder(&cx.cache))?;
+        (found.0, Some(found.1))
+    } else {
+        (rewrite(graph.clone())?, None)
+    };
     let graph = &rewritten.graph;
     inputs::require_fixed(graph)?;
-    let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
     let observed = Observed::new(graph, &data);
 
     let machine = Machine::read();
     let opened = Database::open(&cx.cache, &machine)?;
     let mut warnings = model.warnings.clone();
+    warnings.extend(audited.iter().flat_map(report::Audited::warnings));
     if let Some(aside) = &opened.set_aside {
         warnings.push(format!(
             "the cost database was damaged; it was set aside as `{}`",
@@ -121,6 +171,7 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
         model: &model,
         graph,
         observed: &observed,
+        original: &original,
         tensors: &tensors,
         database: &opened.database,
         deadline: cx.goal.time_limit.and_then(|limit| started.checked_add(limit)),
@@ -177,6 +228,7 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
                 numerics: a.numerics.to_string(),
             })
             .collect(),
+        audited,
         nodes: (before, graph.nodes().count()),
         contenders: best.contenders.clone(),
         ratio_to_best_single: best.ratio,
@@ -380,7 +432,8 @@ fn search_time(limit: Duration, graph: &Graph, observed: &Observed<'_>) -> Durat
         // Who needs the content meets the error.
         let _ = observed.get(output);
     }
-    let plans = PLANS + 2 * FLOORS * start.elapsed();
+    // The graph before rewriting is evaluated once as well.
+    let plans = PLANS + (2 * FLOORS + 1) * start.elapsed();
     limit.saturating_sub(plans).clamp(limit.mul_f64(0.25), limit.mul_f64(0.7))
 }
 

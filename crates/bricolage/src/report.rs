@@ -110,6 +110,30 @@ pub struct Memory {
     pub constants_bytes: u64,
 }
 
+/// What came of evaluating every rewrite on data before it was applied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Audited {
+    /// Rewrites that gave what was there before.
+    pub agreed: usize,
+    /// Rewrites that could not be evaluated.
+    pub unjudged: usize,
+    /// Why the last of those could not.
+    pub why: String,
+    /// Rules that were left out because they changed a result, each with what shows it.
+    pub caught: Vec<String>,
+}
+
+impl Audited {
+    /// What the user should know of it.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut all = self.caught.clone();
+        if self.unjudged > 0 {
+            all.push(format!("{} rewrites could not be evaluated: {}", self.unjudged, self.why));
+        }
+        all
+    }
+}
+
 /// Everything about one optimisation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -131,6 +155,8 @@ pub struct Report {
     pub inputs: Vec<String>,
     /// Rules that changed the graph.
     pub rewrites: Vec<Applied>,
+    /// What evaluating the rewrites showed; absent when that was not asked for.
+    pub audited: Option<Audited>,
     /// Nodes before and after rewriting.
     pub nodes: (usize, usize),
     /// Whole plans, the chosen one among them.

@@ -2,7 +2,7 @@
 
 use crate::{DynamicSession, Error, Goal, artefact, inputs, line};
 use bricolage_backend::{BackendKind, Registry};
-use bricolage_ir::{Graph, evaluate};
+use bricolage_ir::{Graph, NodeId, Numerics, Op, evaluate};
 use bricolage_runtime::{Buffer, Session};
 use bricolage_tensor::{Datum, Tensor};
 use std::path::Path;
@@ -10,10 +10,26 @@ use std::path::Path;
 /// The outputs of a run by name.
 pub type Outputs = Vec<(String, Tensor)>;
 
-/// Called with each buffer that a step writes.
-pub type Observe<'a> = &'a mut dyn FnMut(&Buffer, &[u8]);
+/// Called with the number of each step and each buffer that it writes.
+pub type Observe<'a> = &'a mut dyn FnMut(usize, &Buffer, &[u8]);
 
-fn run_session(
+/// The error of Winograd kernels where they may be used, 3x3 windows of stride 1: a share of the largest
+/// result.
+pub fn class_error(graph: &Graph, node: NodeId) -> f64 {
+    let node = graph.node(node);
+    let window = node.inputs.get(1).copied().flatten();
+    let window = window.and_then(|w| graph.fact(w).ty.as_tensor()?.shape.as_fixed());
+    match (&node.op, window) {
+        (Op::Conv(c), Some(w))
+            if c.groups == 1 && w[2..] == [3, 3] && c.strides.iter().all(|&s| s == 1) =>
+        {
+            Numerics::Winograd(4).error()
+        }
+        _ => 0.0,
+    }
+}
+
+pub(crate) fn run_session(
     session: &mut Session,
     tensors: &[Tensor],
     observe: Observe<'_>,
@@ -70,9 +86,13 @@ fn tensor_output((name, datum): (String, Datum)) -> Result<(String, Tensor), Err
     }
 }
 
+/// Whether graphs are evaluated as they are, neither rewritten nor planned.
+pub fn is_reference_alone(registry: &Registry) -> bool {
+    registry.iter().all(|b| b.kind() == BackendKind::Reference)
+}
+
 /// Runs a graph once with `registry`'s backends, nothing measured: the reference alone evaluates the
-/// graph as it is, others run the rewritten graph, stage by stage where the graph itself tells sizes; the
-/// stages' buffers are not shown.
+/// graph as it is, others run the rewritten graph, as [`run_rewritten`] does.
 pub fn run_graph(
     graph: &Graph,
     registry: &Registry,
@@ -81,13 +101,24 @@ pub fn run_graph(
     observe: Observe<'_>,
 ) -> Result<Outputs, Error> {
     let graph = inputs::bind_to(graph, tensors)?;
-    if registry.iter().all(|b| b.kind() == BackendKind::Reference) {
+    if is_reference_alone(registry) {
         let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
         let results = evaluate(&graph, &data)?;
         let names = graph.outputs.iter().map(|&v| graph.value(v).name.to_string());
         return names.zip(results).map(tensor_output).collect();
     }
-    let graph = line::rewrite(graph)?.graph;
+    run_rewritten(line::rewrite(graph)?.graph, registry, goal, tensors, observe)
+}
+
+/// Runs a graph that is rewritten and bound to the inputs once, nothing measured; stage by stage where the
+/// graph itself tells sizes: the stages' buffers are not shown.
+pub fn run_rewritten(
+    graph: Graph,
+    registry: &Registry,
+    goal: &Goal,
+    tensors: &[Tensor],
+    observe: Observe<'_>,
+) -> Result<Outputs, Error> {
     if !inputs::is_fixed(&graph) {
         let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
         let results = DynamicSession::of_rewritten(registry, graph, goal)?.run(&data)?;

@@ -9,7 +9,14 @@ use bricolage_tensor::{DType, Datum, Dim, Rng, Shape, Tensor, TensorType};
 use std::sync::Arc;
 
 fn goal() -> Goal {
-    Goal { threads: 1, policy: Policy::Default, time_limit: None, seed: 3, shapes: Vec::new() }
+    Goal {
+        threads: 1,
+        policy: Policy::Default,
+        time_limit: None,
+        seed: 3,
+        shapes: Vec::new(),
+        audit_rewrites: false,
+    }
 }
 
 /// Products, a softmax and a norm over `[batch, length, 16]`, flattened at the end.

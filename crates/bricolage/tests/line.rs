@@ -24,7 +24,14 @@ fn registry() -> Registry {
 }
 
 fn goal() -> Goal {
-    Goal { threads: 1, policy: Policy::Default, time_limit: None, seed: 3, shapes: Vec::new() }
+    Goal {
+        threads: 1,
+        policy: Policy::Default,
+        time_limit: None,
+        seed: 3,
+        shapes: Vec::new(),
+        audit_rewrites: false,
+    }
 }
 
 /// Two convolutions with a residual, pooling, a view of a convolution's result, and products: every

@@ -13,8 +13,14 @@ const RED_ZONE: u64 = 64 << 10;
 #[test]
 fn a_run_stays_inside_the_predicted_memory() {
     let registry = Registry::new(vec![Arc::new(Native::default()), Arc::new(Reference)]);
-    let goal =
-        Goal { threads: 2, policy: Policy::Default, time_limit: None, seed: 0, shapes: Vec::new() };
+    let goal = Goal {
+        threads: 2,
+        policy: Policy::Default,
+        time_limit: None,
+        seed: 0,
+        shapes: Vec::new(),
+        audit_rewrites: false,
+    };
     for entry in bricolage_zoo::list() {
         let name = entry.name;
         let graph = rewrite(bricolage_zoo::build(name, 1, 0).unwrap()).unwrap().graph;

@@ -37,6 +37,8 @@ pub(crate) enum Verb {
     Bench(Bench),
     /// Compares the outputs of two models or artefacts.
     Compare(Compare),
+    /// Makes a model that fails on a backend as small as it can be.
+    Reduce(Reduce),
     /// Says how an artefact came about: what runs where, what it costs, what was refused.
     Explain(Explain),
     /// Writes a model of a known architecture with seeded weights.
@@ -73,6 +75,16 @@ pub(crate) struct Setting {
     /// Seed of drawn inputs and of the order of measurements.
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
+    /// Evaluates what can be checked while it is done, which is slow: every rewrite, on the inputs and on
+    /// edge values in their place. One that changes a result is left out, saved and reported.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) verify: Vec<Verify>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Verify {
+    /// Every rewrite.
+    Rewrites,
 }
 
 #[derive(Args)]
@@ -180,10 +192,34 @@ pub(crate) struct Compare {
     /// Inputs by name, as an npz file; drawn from the seed by default.
     #[arg(long)]
     pub(crate) input: Option<PathBuf>,
+    /// Names the first rewrite, kernel or conversion of the second that is wrong, each judged on what it
+    /// was given.
+    #[arg(long)]
+    pub(crate) bisect: bool,
     #[command(flatten)]
     pub(crate) setting: Setting,
     #[command(flatten)]
     pub(crate) format: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct Reduce {
+    /// MODEL or MODEL@BACKEND, which differs from the reference or ends in an error.
+    pub(crate) target: String,
+    /// The ONNX file of the reduced model; its inputs come beside it as npz.
+    #[arg(short, long)]
+    pub(crate) output: PathBuf,
+    /// Replaces the file.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// Inputs by name, as an npz file; drawn from the seed by default.
+    #[arg(long)]
+    pub(crate) input: Option<PathBuf>,
+    /// Time for reducing, as 90s or 2m.
+    #[arg(long, value_parser = units::duration, default_value = "2m")]
+    pub(crate) time_limit: Duration,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
 }
 
 #[derive(Args)]

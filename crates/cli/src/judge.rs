@@ -35,12 +35,7 @@ pub(crate) fn tolerances(outputs: &Outputs, disturbed: &Outputs) -> Vec<Toleranc
             false => Tolerance::EXACT,
         }
     };
-    pairs.map(one).map(twice).collect()
-}
-
-/// For two sides of which neither is exact.
-pub(crate) fn twice(t: Tolerance) -> Tolerance {
-    Tolerance { max_abs: 2.0 * t.max_abs, relative_l2: 2.0 * t.relative_l2 }
+    pairs.map(one).map(|t| t.plus(t)).collect()
 }
 
 /// Tells the user what outputs are compared by.

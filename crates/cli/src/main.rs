@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Verb::Run(a) => commands::run::run(a),
         Verb::Bench(a) => commands::bench::run(a),
         Verb::Compare(a) => commands::compare::run(a),
+        Verb::Reduce(a) => commands::reduce::run(a),
         Verb::Explain(a) => commands::explain::run(a),
         Verb::Zoo(a) => commands::zoo::run(a),
         Verb::Demo(a) => commands::demo::run(a),

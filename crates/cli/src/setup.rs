@@ -1,12 +1,12 @@
 //! What commands share: backends, the cache folder, targets and the worker command.
 
-use crate::args::Setting;
-use bricolage::{Error, Goal, WorkerCommand, artefact, inputs};
+use crate::args::{Setting, Verify};
+use bricolage::{Error, Goal, WorkerCommand, artefact, inputs, report::Audited, reproducer};
 use bricolage_backend::{Policy, Registry};
 use bricolage_backends::{Native, OnnxRuntime, PythonPeer, Reference};
 use bricolage_ir::Graph;
 use bricolage_runtime::{available_threads, kind_of};
-use bricolage_tensor::Tensor;
+use bricolage_tensor::{Datum, Tensor};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -106,6 +106,16 @@ pub(crate) fn warn(all: &[String]) {
     }
 }
 
+/// The rewritten graph, each rewrite evaluated on these inputs; says what that showed.
+pub(crate) fn rewrite_audited(graph: Graph, tensors: &[Tensor]) -> Result<(Graph, Audited), Error> {
+    let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
+    let folder = reproducer::folder(&cache_folder());
+    let (rewritten, audited) = bricolage::rewrite_audited(graph, &data, &folder)?;
+    warn(&audited.warnings());
+    eprintln!("{} rewrites gave on data what was there before", audited.agreed);
+    Ok((rewritten.graph, audited))
+}
+
 /// Where costs are kept.
 pub(crate) fn cache_folder() -> PathBuf {
     variable("BRICOLAGE_CACHE_DIR")
@@ -132,6 +142,7 @@ pub(crate) fn goal(setting: &Setting) -> Goal {
         time_limit: None,
         seed: setting.seed,
         shapes: setting.shapes.clone(),
+        audit_rewrites: setting.verify.contains(&Verify::Rewrites),
     }
 }
 

@@ -44,6 +44,14 @@ impl Tolerance {
         }
     }
 
+    /// What two results may differ by, each of which may be off by one of these.
+    pub fn plus(self, other: Tolerance) -> Tolerance {
+        Tolerance {
+            max_abs: self.max_abs + other.max_abs,
+            relative_l2: self.relative_l2 + other.relative_l2,
+        }
+    }
+
     /// At least `share` of the largest magnitude of the reference: the bound of a numerics class.
     pub fn or_share_of(self, reference: &Tensor, share: f64) -> Tolerance {
         if !reference.dtype().is_float() {

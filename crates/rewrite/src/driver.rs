@@ -1,6 +1,6 @@
 //! Applies rules until none matches. Only the driver changes graphs.
 
-use crate::{Outcome, RULES, RewriteError, Rule};
+use crate::{Audit, Outcome, RULES, RewriteError, Rule};
 use bricolage_ir::{Graph, NodeId, Numerics, verify};
 use bricolage_tensor::Tensor;
 use std::collections::HashMap;
@@ -47,8 +47,32 @@ pub fn simplify(mut graph: Graph) -> Result<Rewritten, RewriteError> {
     run(graph, RULES)
 }
 
+/// [`simplify`], where each patch must also give on data what was there before. A rule that does not is
+/// caught and left out from there on. `audit` is of this graph.
+pub fn simplify_audited(mut graph: Graph, audit: &mut Audit) -> Result<Rewritten, RewriteError> {
+    merge_equal_constants(&mut graph);
+    run_audited(graph, RULES, audit)
+}
+
 /// Applies `rules` until none matches, each patch checked for types and the result for soundness.
-pub fn run(mut graph: Graph, rules: &[&dyn Rule]) -> Result<Rewritten, RewriteError> {
+pub fn run(graph: Graph, rules: &[&dyn Rule]) -> Result<Rewritten, RewriteError> {
+    drive(graph, rules, None)
+}
+
+/// [`run`] with an audit, as [`simplify_audited`] has one.
+pub fn run_audited(
+    graph: Graph,
+    rules: &[&dyn Rule],
+    audit: &mut Audit,
+) -> Result<Rewritten, RewriteError> {
+    drive(graph, rules, Some(audit))
+}
+
+fn drive(
+    mut graph: Graph,
+    rules: &[&dyn Rule],
+    mut audit: Option<&mut Audit>,
+) -> Result<Rewritten, RewriteError> {
     graph.remove_dead();
     let mut times = vec![0; rules.len()];
     let mut refused = Vec::new();
@@ -60,7 +84,8 @@ pub fn run(mut graph: Graph, rules: &[&dyn Rule]) -> Result<Rewritten, RewriteEr
             if graph.get_node(node).is_none() {
                 continue;
             }
-            if let Some(rule) = visit(&mut graph, node, rules, &mut refused)? {
+            if let Some(rule) = visit(&mut graph, node, rules, &mut refused, audit.as_deref_mut())?
+            {
                 times[rule] += 1;
                 last = rules[rule].name();
                 changed = true;
@@ -90,10 +115,14 @@ fn visit(
     node: NodeId,
     rules: &[&dyn Rule],
     refused: &mut Vec<Refused>,
+    mut audit: Option<&mut Audit>,
 ) -> Result<Option<usize>, RewriteError> {
     let kind = graph.node(node).op.kind();
     for (i, rule) in rules.iter().enumerate() {
         if !rule.anchors().is_empty() && !rule.anchors().contains(&kind) {
+            continue;
+        }
+        if audit.as_ref().is_some_and(|a| a.caught.iter().any(|c| c.rule == rule.name())) {
             continue;
         }
         let mut refuse = |graph: &Graph, why| {
@@ -108,6 +137,11 @@ fn visit(
             Outcome::Declined(why) => refuse(graph, why),
             Outcome::Rewrite(patch) if patch.takes_a_name(graph) => {
                 refuse(graph, "an output of the graph must keep a name of its own");
+            }
+            Outcome::Rewrite(patch)
+                if audit.as_mut().is_some_and(|a| !a.allows(graph, &patch, rule.name())) =>
+            {
+                refuse(graph, "it gave another result on data");
             }
             Outcome::Rewrite(patch) => {
                 patch.apply(graph, rule.name())?;

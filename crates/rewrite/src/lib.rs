@@ -9,13 +9,15 @@
 //! 4. A rule names what it does to the numbers.
 //! 5. A rule has a case file in `cases/rewrites` with a graph before and after, and a refusal.
 
+mod audit;
 mod driver;
 mod look;
 mod patch;
 mod rule;
 mod rules;
 
-pub use driver::{Applied, Rewritten, run, simplify};
+pub use audit::{Audit, Caught};
+pub use driver::{Applied, Rewritten, run, run_audited, simplify, simplify_audited};
 pub use patch::{Patch, RewriteError, Source};
 pub use rule::{Outcome, Rule};
 pub use rules::RULES;

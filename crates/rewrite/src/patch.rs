@@ -2,7 +2,10 @@
 
 use bricolage_ir::{Graph, NodeId, Op, Origin, Role, TypeError, ValueId};
 use bricolage_tensor::Tensor;
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 /// An operand of a new node, or a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,30 +136,37 @@ impl Patch {
         })
     }
 
-    /// Applies the patch; on an error the graph may hold unused new nodes and is otherwise as before.
-    pub(crate) fn apply(&self, graph: &mut Graph, rule: &'static str) -> Result<(), RewriteError> {
-        let origin = self.origin(graph);
-        let constants: Vec<ValueId> = self
-            .constants
-            .iter()
-            .map(|(name, tensor)| graph.constant(name, tensor.clone()))
-            .collect();
+    /// Adds the constants and the nodes of the patch to `to`, where `value` stands for a value of the
+    /// graph that it was made for. The values that take the replaced ones' places, in order.
+    fn build(
+        &self,
+        to: &mut Graph,
+        origin: &Origin,
+        value: &dyn Fn(ValueId) -> ValueId,
+    ) -> Result<Vec<ValueId>, TypeError> {
+        let constants: Vec<ValueId> =
+            self.constants.iter().map(|(name, tensor)| to.constant(name, tensor.clone())).collect();
         let mut made: Vec<ValueId> = Vec::new();
         let resolve = |source: Source, made: &[ValueId]| match source {
-            Source::Value(v) => v,
+            Source::Value(v) => value(v),
             Source::Constant(i) => constants[i],
             Source::New(i) => made[i],
         };
         for node in &self.nodes {
             let inputs: Vec<Option<ValueId>> =
                 node.inputs.iter().map(|s| s.map(|s| resolve(s, &made))).collect();
-            let output = graph
-                .add1(node.op.clone(), &inputs, origin.clone())
-                .map_err(|error| RewriteError::Type { rule, error })?;
-            made.push(output);
+            made.push(to.add1(node.op.clone(), &inputs, origin.clone())?);
         }
-        for &(old, by) in &self.replaced {
-            let new = resolve(by, &made);
+        Ok(self.replaced.iter().map(|&(_, by)| resolve(by, &made)).collect())
+    }
+
+    /// Applies the patch; on an error the graph may hold unused new nodes and is otherwise as before.
+    pub(crate) fn apply(&self, graph: &mut Graph, rule: &'static str) -> Result<(), RewriteError> {
+        let origin = self.origin(graph);
+        let news = self
+            .build(graph, &origin, &|v| v)
+            .map_err(|error| RewriteError::Type { rule, error })?;
+        for (&(old, by), new) in self.replaced.iter().zip(news) {
             let (before, after) = (&graph.fact(old).ty, &graph.fact(new).ty);
             if before != after {
                 return Err(RewriteError::MeaningChanged {
@@ -174,6 +184,41 @@ impl Patch {
             }
         }
         Ok(())
+    }
+
+    /// The nodes between what the patch reads and what it replaces, in the graph's order.
+    pub(crate) fn replaced_nodes(&self, graph: &Graph) -> Vec<NodeId> {
+        let mut inside: HashSet<NodeId> = HashSet::new();
+        let mut open: Vec<NodeId> = self.replaced().filter_map(|v| graph.producer(v)).collect();
+        while let Some(id) = open.pop() {
+            if inside.insert(id) {
+                let operands = graph.node(id).inputs.iter().flatten();
+                let makers = operands.filter_map(|&v| graph.producer(v));
+                open.extend(makers.filter(|n| self.stands_for.contains(n)));
+            }
+        }
+        graph.order().into_iter().filter(|n| inside.contains(n)).collect()
+    }
+
+    /// What the patch puts in place as a graph of its own, whose outputs stand for the replaced values
+    /// in order, and the values of `graph` that are its inputs, in order.
+    pub(crate) fn as_graph(&self, graph: &Graph) -> Result<(Graph, Vec<ValueId>), TypeError> {
+        let mut to = Graph::new(graph.name.clone());
+        to.ranges = graph.ranges.clone();
+        let (mut operands, mut map) = (Vec::new(), HashMap::new());
+        let read = self.nodes.iter().flat_map(|n| n.inputs.iter().flatten());
+        for &source in read.chain(self.replaced.iter().map(|(_, by)| by)) {
+            let Source::Value(v) = source else { continue };
+            map.entry(v).or_insert_with(|| match &graph.value(v).role {
+                Role::Constant(t) => to.constant(&graph.value(v).name, t.clone()),
+                _ => {
+                    operands.push(v);
+                    to.input(&graph.value(v).name, graph.fact(v).ty.clone())
+                }
+            });
+        }
+        to.outputs = self.build(&mut to, &self.origin(graph), &|v| map[&v])?;
+        Ok((to, operands))
     }
 
     /// The values that nothing reads once the patch is applied.

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used)] // a test may panic
 
 use bricolage_ir::{Error, Graph, Tolerance, evaluate, evaluate_noisy, parse, print};
-use bricolage_rewrite::{RULES, Rule, run};
+use bricolage_rewrite::{Audit, RULES, Rule, run, run_audited};
 use bricolage_tensor::{DType, Datum, Rng, Tensor};
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -87,7 +87,15 @@ fn check(rule: &dyn Rule) -> Result<(), String> {
         match section.head.split(' ').next() {
             Some("before") => {
                 let start = graph(section, &file);
-                let result = run(start.clone(), &[rule]).map_err(|e| format!("{file}: {e}"))?;
+                let mut audit = Audit::new(&start, &inputs(&start)).map_err(|e| e.to_string())?;
+                let result = run_audited(start.clone(), &[rule], &mut audit)
+                    .map_err(|e| format!("{file}: {e}"))?;
+                if let Some(caught) = audit.caught.first() {
+                    return Err(format!("{file}: {caught:?}"));
+                }
+                if audit.unjudged.0 > 0 {
+                    return Err(format!("{file}: not evaluated: {}", audit.unjudged.1));
+                }
                 if result.applied.is_empty() {
                     return Err(format!("{file}: the rule does not match: {:?}", result.refused));
                 }

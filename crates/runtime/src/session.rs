@@ -357,7 +357,7 @@ impl Session {
         outputs: &mut [&mut [u8]],
         trace: Option<&mut Trace>,
     ) -> Result<(), SessionError> {
-        self.run_observed(inputs, outputs, trace, &mut |_, _| {})
+        self.run_observed(inputs, outputs, trace, &mut |_, _, _| {})
     }
 
     /// Runs one step on what the arena holds, as for a trial of its kernel; the plan has no inputs
@@ -399,13 +399,14 @@ impl Session {
         })
     }
 
-    /// [`Session::run_into`], showing each buffer with its bytes as soon as a step has written it.
+    /// [`Session::run_into`], showing each buffer with its bytes as soon as a step, which goes by its number,
+    /// has written it.
     pub fn run_observed(
         &mut self,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
         mut trace: Option<&mut Trace>,
-        observe: &mut dyn FnMut(&crate::Buffer, &[u8]),
+        observe: &mut dyn FnMut(usize, &crate::Buffer, &[u8]),
     ) -> Result<(), SessionError> {
         let program = self.program.clone();
         let plan = program.plan();
@@ -434,7 +435,7 @@ impl Session {
             for (&id, operand) in written.iter().zip(&self.operands[bound.outputs.clone()]) {
                 // SAFETY: the step has written the operand's memory, and nothing runs meanwhile.
                 let bytes = unsafe { std::slice::from_raw_parts(operand.as_ptr(), operand.len()) };
-                observe(plan.buffer(id), bytes);
+                observe(index, plan.buffer(id), bytes);
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! A graph with inputs, and what its results must be.
 
 use crate::Generated;
+use bricolage::reduce::Example;
 use bricolage_ir::{EvalError, Graph, NodeId, Tolerance, evaluate, parse, tolerances};
 use bricolage_tensor::{DType, Datum, Rng, Tensor};
 
@@ -16,6 +17,18 @@ pub struct Case {
 impl From<Generated> for Case {
     fn from(g: Generated) -> Case {
         Case { graph: g.graph, inputs: g.inputs }
+    }
+}
+
+impl From<Example> for Case {
+    fn from(e: Example) -> Case {
+        Case { graph: e.graph, inputs: e.inputs }
+    }
+}
+
+impl From<Case> for Example {
+    fn from(c: Case) -> Example {
+        Example { graph: c.graph, inputs: c.inputs }
     }
 }
 

@@ -1,9 +1,8 @@
 //! Runs engines over seeds, and writes what fails.
 
-use crate::{Case, Engine, Fault, check, generate, reduce};
-use bricolage_ir::print;
+use crate::{Case, Engine, Fault, check, generate};
+use bricolage::{Error, reduce, reproducer};
 use std::{
-    fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -46,10 +45,13 @@ pub fn run_seed(seed: u64, engines: &[Box<dyn Engine>], patience: Duration) -> R
                 report.unsupported.push((engine.name().to_owned(), why));
             }
             Err(fault) => {
-                let fails = |c: &Case| check(&**engine, c).err().is_some_and(|f| f.is_like(&fault));
-                let small = reduce(&case, patience, &fails);
+                let fails = |e: &reduce::Example| {
+                    let fault_of = check(&**engine, &Case::from(e.clone())).err();
+                    fault_of.is_some_and(|f| f.is_like(&fault))
+                };
+                let case = reduce::reduce(&case.clone().into(), patience, &fails).into();
                 let engine = engine.name().to_owned();
-                report.failures.push(Failure { seed, engine, fault, case: small });
+                report.failures.push(Failure { seed, engine, fault, case });
             }
         }
     }
@@ -62,38 +64,14 @@ pub fn command(seed: u64) -> String {
 }
 
 impl Failure {
-    /// Writes the reduced graph under `folder`, as text and as ONNX, with inputs, constants and the
-    /// command that repeats it; returns where.
-    pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
+    /// Writes the reduced graph under `folder` with its inputs and the command that repeats it; returns
+    /// where.
+    pub fn write(&self, folder: &Path) -> Result<PathBuf, Error> {
         let engine: String =
             self.engine.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
         let at = folder.join(format!("{}-{engine}", self.seed));
-        fs::create_dir_all(&at)?;
-        let (text, aside) = print(&self.case.graph);
-        let again = command(self.seed);
-        fs::write(
-            at.join("graph.case"),
-            format!(
-                "// {}: {}\n// {again}\n{text}",
-                self.engine,
-                self.fault.to_string().replace('\n', " ")
-            ),
-        )?;
-        let named = |what: &str, all: &[bricolage_tensor::Tensor]| -> Vec<_> {
-            all.iter().enumerate().map(|(i, t)| (format!("{what}{i}"), t.clone())).collect()
-        };
-        let write = |name: &str, tensors: &[(String, bricolage_tensor::Tensor)]| {
-            bricolage::npz::write(&at.join(name), tensors)
-                .map_err(|e| io::Error::other(e.to_string()))
-        };
-        write("constants.npz", &named("", &aside))?;
-        let ports = self.case.graph.inputs.iter().zip(&self.case.inputs);
-        let inputs: Vec<_> =
-            ports.map(|(&v, t)| (self.case.graph.value(v).name.to_string(), t.clone())).collect();
-        write("inputs.npz", &inputs)?;
-        if let Ok(bytes) = bricolage_onnx::export(&self.case.graph) {
-            fs::write(at.join("model.onnx"), bytes)?;
-        }
+        let found = format!("{}: {}\n{}", self.engine, self.fault, command(self.seed));
+        reproducer::write(&at, &self.case.graph, &self.case.inputs, &found)?;
         Ok(at)
     }
 }

@@ -1,5 +1,5 @@
 //! What tests of the whole line share: random graphs, engines that compute them, the judge that
-//! compares them, the reducer that makes failures small, and damaged models.
+//! compares them, and damaged models.
 
 mod case;
 mod covers;
@@ -7,10 +7,8 @@ pub mod damage;
 mod engines;
 mod fuzz;
 pub mod generate;
-mod reduce;
 
 pub use case::{Case, Expected};
 pub use engines::{Engine, Fault, check, engines};
 pub use fuzz::{Failure, Report, command, run_seed};
 pub use generate::{Generated, generate};
-pub use reduce::reduce;

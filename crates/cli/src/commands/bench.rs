@@ -155,7 +155,8 @@ fn reference(graph: &Graph, tensors: &[Tensor]) -> Result<Judged, Error> {
     let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
     let exact = evaluate(graph, &data)?;
     let tensors: Vec<Option<&Tensor>> = exact.iter().map(Datum::as_tensor).collect();
-    let found = tolerances(graph, &data, &tensors, &|_| None, &|n| class_error(graph, n), 1)?;
+    let found =
+        tolerances(graph, &data, &tensors, &|_| None, &|n| target::class_error(graph, n), 1)?;
     let mut outputs = Vec::new();
     let mut allowed = Vec::new();
     for ((&v, exact), tolerance) in graph.outputs.iter().zip(exact).zip(found) {
@@ -181,25 +182,6 @@ fn by_itself(
     let disturbed = open(0, target, setting, graph, &named)?.open.outputs()?;
     let allowed = judge::tolerances(&outputs, &disturbed);
     Ok((outputs, allowed))
-}
-
-/// The error of Winograd kernels where they may be used: 3x3 windows of stride 1.
-pub(crate) fn class_error(graph: &Graph, node: bricolage_ir::NodeId) -> f64 {
-    let node = graph.node(node);
-    let window = node
-        .inputs
-        .get(1)
-        .copied()
-        .flatten()
-        .and_then(|w| graph.fact(w).ty.as_tensor()?.shape.as_fixed());
-    match (&node.op, window) {
-        (bricolage_ir::Op::Conv(c), Some(w))
-            if c.groups == 1 && w[2..] == [3, 3] && c.strides.iter().all(|&s| s == 1) =>
-        {
-            bricolage_ir::Numerics::Winograd(4).error()
-        }
-        _ => 0.0,
-    }
 }
 
 fn open(

@@ -3,16 +3,16 @@
 use super::{SCHEMA_VERSION, print_json};
 use crate::{
     args::{Compare, Format},
-    commands::{bench::class_error, run},
+    commands::{reduce, run},
     judge,
     output::say,
     setup::{self, Target},
 };
-use bricolage::{Error, target};
+use bricolage::{Error, bisect, reduce::Example, reproducer, target};
 use bricolage_ir::{Error as Difference, Graph, Tolerance, evaluate_from, tolerances};
 use bricolage_tensor::{Datum, Tensor};
 use serde::Serialize;
-use std::{collections::HashMap, process::ExitCode};
+use std::{collections::HashMap, process::ExitCode, time::Duration};
 
 #[derive(Serialize)]
 struct Row {
@@ -74,9 +74,11 @@ pub(crate) fn run(a: &Compare) -> Result<ExitCode, Error> {
     } else {
         first_diverging(&second, &bound, &other, &a.setting, &tensors)?
     };
+    let broken_by = if a.bisect { Some(bisect(&second, &other, a, &tensors)?) } else { None };
     match a.format.format {
         Format::Json => print_json(&serde_json::json!({
             "schema_version": SCHEMA_VERSION, "matches": matches, "first_diverging": diverging, "outputs": rows,
+            "bisect": broken_by,
         }))?,
         Format::Text => {
             for r in &rows {
@@ -93,9 +95,91 @@ pub(crate) fn run(a: &Compare) -> Result<ExitCode, Error> {
             if let Some(value) = &diverging {
                 say!("first diverging value: {value}");
             }
+            for line in broken_by.iter().flatten() {
+                say!("{line}");
+            }
         }
     }
     Ok(ExitCode::from(u8::from(!matches)))
+}
+
+/// The first rewrite, kernel or conversion of a target that is wrong, in lines; where a runtime of its own
+/// runs the whole model, the smallest part that it gets wrong.
+fn bisect(
+    target: &Target,
+    graph: &Graph,
+    a: &Compare,
+    tensors: &[Tensor],
+) -> Result<Vec<String>, Error> {
+    let reproducers = reproducer::folder(&setup::cache_folder());
+    let backend = match target {
+        Target::Artefact(folder) => {
+            let threads = bricolage::artefact::manifest(folder)?.threads as usize;
+            let threads = a.setting.threads.unwrap_or(threads);
+            let registry = setup::registry(&[])?;
+            let found = bisect::plan_of(folder, &registry, threads, tensors, &reproducers)?;
+            return Ok(vec![steps(found)]);
+        }
+        other => reduce::backend(other)?,
+    };
+    let registry = if setup::is_ours(&backend) {
+        setup::registry(std::slice::from_ref(&backend))?
+    } else {
+        return foreign(graph, &backend, a, tensors);
+    };
+    if target::is_reference_alone(&registry) {
+        return Ok(vec!["the reference is what others are judged by".to_owned()]);
+    }
+    let (rewritten, audited) = setup::rewrite_audited(graph.clone(), tensors)?;
+    if !audited.caught.is_empty() {
+        return Ok(audited.caught);
+    }
+    let mut lines = vec![format!("{} rewrites give what was there before", audited.agreed)];
+    let goal = setup::goal(&a.setting);
+    lines.push(steps(bisect::model(&rewritten, &registry, &goal, tensors, &reproducers)?));
+    Ok(lines)
+}
+
+fn steps(found: bisect::Finding) -> String {
+    found.wrong.unwrap_or_else(|| {
+        format!(
+            "{} steps give on what they are given what the reference gives: small errors add up, or the \
+             inputs differ",
+            found.judged
+        )
+    })
+}
+
+fn foreign(
+    graph: &Graph,
+    backend: &str,
+    a: &Compare,
+    tensors: &[Tensor],
+) -> Result<Vec<String>, Error> {
+    let whole = Example { graph: graph.clone(), inputs: tensors.to_vec() };
+    let Some(failure) = reduce::failure(&whole, backend, &a.setting)? else {
+        return Ok(vec![format!(
+            "`{backend}` agrees with the reference on the graph as it is read"
+        )]);
+    };
+    let small = reduce::smallest(&whole, &failure, backend, &a.setting, BISECTION);
+    let what = format!("`{backend}` fails on {}: {failure}", origins(&small.graph));
+    let folder = reproducer::folder(&setup::cache_folder());
+    let place = reproducer::save(&folder, backend, &small.graph, &small.inputs, &what)?;
+    Ok(vec![format!("{what}; `{}` shows it", place.display())])
+}
+
+/// Time for finding the part of a model that a foreign runtime gets wrong.
+const BISECTION: Duration = Duration::from_secs(120);
+
+fn origins(graph: &Graph) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for name in graph.nodes().flat_map(|n| graph.node(n).origin.iter()) {
+        if !names.contains(&&**name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
 }
 
 /// What rounding allows: the difference that it makes in the reference evaluation, twice, since
@@ -108,8 +192,8 @@ fn allowed(
     let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
     let exact = bricolage_ir::evaluate(graph, &data)?;
     let exact: Vec<Option<&Tensor>> = exact.iter().map(Datum::as_tensor).collect();
-    let found = tolerances(graph, &data, &exact, &|_| None, &|n| class_error(graph, n), 1)?;
-    let mut all: Vec<Tolerance> = found.into_iter().map(judge::twice).collect();
+    let found = tolerances(graph, &data, &exact, &|_| None, &|n| target::class_error(graph, n), 1)?;
+    let mut all: Vec<Tolerance> = found.into_iter().map(|t| t.plus(t)).collect();
     all.resize(outputs.len(), Tolerance::EXACT);
     Ok(all)
 }
@@ -131,7 +215,7 @@ fn first_diverging(
         }
     })?;
     let mut found = None;
-    let mut observe = |buffer: &bricolage_runtime::Buffer, bytes: &[u8]| {
+    let mut observe = |_, buffer: &bricolage_runtime::Buffer, bytes: &[u8]| {
         let Some(expected) = known.get(&buffer.name).filter(|_| found.is_none()) else { return };
         let Ok(tensor) = buffer.format.unpack(&buffer.dims, bytes) else { return };
         if tensor.ty() != expected.ty() {

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod optimize;
+pub(crate) mod reduce;
 pub(crate) mod run;
 pub(crate) mod zoo;
 

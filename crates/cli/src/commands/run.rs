@@ -63,7 +63,7 @@ pub(crate) fn outputs(
     setting: &crate::args::Setting,
     tensors: &[Tensor],
 ) -> Result<target::Outputs, Error> {
-    let observe = &mut |_: &bricolage_runtime::Buffer, _: &[u8]| {};
+    let observe = &mut |_, _: &bricolage_runtime::Buffer, _: &[u8]| {};
     match target {
         Target::Artefact(folder) => {
             let manifest = bricolage::artefact::manifest(folder)?;
@@ -71,12 +71,27 @@ pub(crate) fn outputs(
             let registry = setup::registry(&[])?;
             target::run_artefact(folder, &registry, threads, tensors, observe)
         }
-        Target::Model(_) => {
-            let registry = setup::registry(&["native".to_owned()])?;
-            target::run_graph(graph, &registry, &setup::goal(setting), tensors, observe)
-        }
+        Target::Model(_) => on_ours(graph, "native", setting, tensors),
         Target::On(path, backend) => on_backend(path, backend, graph, setting, tensors),
     }
+}
+
+/// A graph on a backend of ours, nothing measured.
+pub(crate) fn on_ours(
+    graph: &bricolage_ir::Graph,
+    backend: &str,
+    setting: &crate::args::Setting,
+    tensors: &[Tensor],
+) -> Result<target::Outputs, Error> {
+    let registry = setup::registry(&[backend.to_owned()])?;
+    let goal = setup::goal(setting);
+    let observe = &mut |_, _: &bricolage_runtime::Buffer, _: &[u8]| {};
+    if !goal.audit_rewrites || target::is_reference_alone(&registry) {
+        return target::run_graph(graph, &registry, &goal, tensors, observe);
+    }
+    let bound = bricolage::inputs::bind_to(graph, tensors)?;
+    let (rewritten, _) = setup::rewrite_audited(bound, tensors)?;
+    target::run_rewritten(rewritten, &registry, &goal, tensors, observe)
 }
 
 /// A model on one backend: compiled by us for our own, run whole by a runtime of its own.
@@ -88,9 +103,7 @@ fn on_backend(
     tensors: &[Tensor],
 ) -> Result<target::Outputs, Error> {
     if setup::is_ours(backend) {
-        let registry = setup::registry(&[backend.to_owned()])?;
-        let observe = &mut |_: &bricolage_runtime::Buffer, _: &[u8]| {};
-        return target::run_graph(graph, &registry, &setup::goal(setting), tensors, observe);
+        return on_ours(graph, backend, setting, tensors);
     }
     let named = name_inputs(graph, tensors);
     let mut open = super::bench::open_peer(path, backend, setting, graph, &named)?;

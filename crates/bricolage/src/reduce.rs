@@ -1,12 +1,29 @@
-//! Makes a failing graph small: fewer outputs, then fewer nodes, for as long as it fails.
+//! Makes a failing graph small: a short run of its nodes, then fewer outputs, then fewer nodes, for as long
+//! as it fails. The steps are those of delta debugging (Zeller and Hildebrandt, *Simplifying and isolating
+//! failure-inducing input*, 2002): halves first, then ever smaller parts.
 
-use crate::Case;
-use bricolage_ir::{Graph, Role, ValueId, evaluate_from};
+use bricolage_ir::{Graph, NodeId, Role, ValueId, evaluate_from};
 use bricolage_tensor::{Datum, Tensor};
 use std::{
     collections::{HashMap, HashSet},
     time::{Duration, Instant},
 };
+
+/// A graph with inputs for it, in the graph's order.
+#[derive(Clone, Debug)]
+pub struct Example {
+    /// What is computed.
+    pub graph: Graph,
+    /// On what.
+    pub inputs: Vec<Tensor>,
+}
+
+impl Example {
+    /// The inputs as the evaluator takes them.
+    pub fn data(&self) -> Vec<Datum> {
+        self.inputs.iter().cloned().map(Datum::from).collect()
+    }
+}
 
 /// What takes the place of a value.
 #[derive(Clone, Copy, Debug)]
@@ -19,31 +36,64 @@ enum Stand {
     Constant,
 }
 
-/// The smallest case that was found within `limit` for which `fails` still holds; `case` itself fails.
-/// It ends without a limit, too: every step makes the case smaller.
-pub fn reduce(case: &Case, limit: Duration, fails: &dyn Fn(&Case) -> bool) -> Case {
+/// The smallest example that was found within `limit` for which `fails` still holds; `example` itself fails.
+/// It ends without a limit, too: every step makes the example smaller.
+pub fn reduce(example: &Example, limit: Duration, fails: &dyn Fn(&Example) -> bool) -> Example {
     let deadline = Instant::now().checked_add(limit);
-    let mut best = case.clone();
+    let in_time = || deadline.is_none_or(|d| Instant::now() < d);
+    let mut best = example.clone();
+    let mut length = best.graph.nodes().count() / 2;
+    while length > 0 {
+        let Some(contents) = contents(&best) else { return best };
+        let smaller = windows(&best.graph, length)
+            .take_while(|_| in_time())
+            .filter_map(|nodes| part(&best, &contents, &nodes))
+            .find(|e| fails(e));
+        if let Some(example) = smaller {
+            best = example;
+            length = length.min(best.graph.nodes().count());
+        }
+        length /= 2;
+    }
     loop {
         let Some(contents) = contents(&best) else { return best };
         let attempts = outputs_less(&best.graph).map(|outputs| (outputs, HashMap::new())).chain(
             stands(&best.graph).map(|(v, s)| (best.graph.outputs.clone(), HashMap::from([(v, s)]))),
         );
         let smaller = attempts
-            .take_while(|_| deadline.is_none_or(|d| Instant::now() < d))
+            .take_while(|_| in_time())
             .filter_map(|(outputs, stands)| rebuilt(&best, &contents, &outputs, &stands))
             .filter(|c| size(c) < size(&best))
             .find(|c| fails(c));
         match smaller {
-            Some(case) => best = case,
+            Some(example) => best = example,
             None => return best,
         }
     }
 }
 
+/// Runs of so many nodes in the graph's order, each half over the one before it.
+fn windows(graph: &Graph, length: usize) -> impl Iterator<Item = Vec<NodeId>> + use<> {
+    let order = graph.order();
+    let last = order.len().saturating_sub(length);
+    let starts = (0..last).step_by(length.div_ceil(2).max(1)).chain([last]);
+    starts.map(move |start| order[start..start + length].to_vec())
+}
+
+/// Some nodes alone, on what they are given in the whole.
+fn part(
+    example: &Example,
+    contents: &HashMap<ValueId, Tensor>,
+    nodes: &[NodeId],
+) -> Option<Example> {
+    let border = example.graph.boundary(nodes).inputs;
+    let inputs = border.iter().map(|v| contents.get(v).cloned()).collect::<Option<Vec<_>>>()?;
+    Some(Example { graph: example.graph.extract(nodes).ok()?, inputs })
+}
+
 /// Nodes, then outputs, then values.
-fn size(case: &Case) -> (usize, usize, usize) {
-    let g = &case.graph;
+fn size(example: &Example) -> (usize, usize, usize) {
+    let g = &example.graph;
     (g.nodes().count(), g.outputs.len(), g.values().count())
 }
 
@@ -80,28 +130,28 @@ fn stands(graph: &Graph) -> impl Iterator<Item = (ValueId, Stand)> + use<> {
     all.into_iter()
 }
 
-fn contents(case: &Case) -> Option<HashMap<ValueId, Tensor>> {
+fn contents(example: &Example) -> Option<HashMap<ValueId, Tensor>> {
     let mut all = HashMap::new();
     let mut keep = |v: ValueId, d: &Datum| {
         if let Some(t) = d.as_tensor() {
             all.insert(v, t.clone());
         }
     };
-    evaluate_from(&case.graph, &case.data(), &HashMap::new(), &mut keep).ok()?;
-    for (&v, t) in case.graph.inputs.iter().zip(&case.inputs) {
+    evaluate_from(&example.graph, &example.data(), &HashMap::new(), &mut keep).ok()?;
+    for (&v, t) in example.graph.inputs.iter().zip(&example.inputs) {
         all.insert(v, t.clone());
     }
     Some(all)
 }
 
-/// The part of the case that `outputs` need, with replaced values.
+/// The part of the example that `outputs` need, with replaced values.
 fn rebuilt(
-    case: &Case,
+    example: &Example,
     contents: &HashMap<ValueId, Tensor>,
     outputs: &[ValueId],
     stands: &HashMap<ValueId, Stand>,
-) -> Option<Case> {
-    let from = &case.graph;
+) -> Option<Example> {
+    let from = &example.graph;
     let target = |v: ValueId| match stands.get(&v) {
         Some(&Stand::Value(other)) => other,
         _ => v,
@@ -120,7 +170,7 @@ fn rebuilt(
     let mut to = Graph::new(from.name.clone());
     let mut map: HashMap<ValueId, ValueId> = HashMap::new();
     let mut inputs = Vec::new();
-    for (&v, tensor) in from.inputs.iter().zip(&case.inputs).filter(|(v, _)| live.contains(v)) {
+    for (&v, tensor) in from.inputs.iter().zip(&example.inputs).filter(|(v, _)| live.contains(v)) {
         map.insert(v, to.input(&from.value(v).name, tensor.ty()));
         inputs.push(tensor.clone());
     }
@@ -160,33 +210,5 @@ fn rebuilt(
             to.outputs.push(new);
         }
     }
-    Some(Case { graph: to, inputs })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::generate;
-    use bricolage_ir::{Op, verify};
-
-    #[test]
-    fn a_failure_shrinks_to_its_cause() {
-        let mut shrunk = 0;
-        for seed in 0..40 {
-            let case = Case::from(generate(seed));
-            let fails = |c: &Case| {
-                let mut ops = c.graph.nodes().map(|n| &c.graph.node(n).op);
-                ops.any(|op| matches!(op, Op::Conv(_)))
-            };
-            if !fails(&case) {
-                continue;
-            }
-            let small = reduce(&case, Duration::MAX, &fails);
-            assert_eq!(verify(&small.graph), []);
-            assert_eq!(small.graph.nodes().count(), 1, "seed {seed}");
-            assert!(contents(&small).is_some());
-            shrunk += 1;
-        }
-        assert!(shrunk > 5);
-    }
+    Some(Example { graph: to, inputs })
 }
