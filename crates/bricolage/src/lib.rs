@@ -8,6 +8,7 @@ pub mod artefact;
 pub mod bisect;
 mod check;
 mod claim;
+pub mod codes;
 mod contest;
 mod draw;
 mod dynamic;

@@ -41,6 +41,8 @@ pub(crate) enum Verb {
     Reduce(Reduce),
     /// Says how an artefact came about: what runs where, what it costs, what was refused.
     Explain(Explain),
+    /// Says what an error code means and what to do.
+    ExplainError(ExplainError),
     /// Writes a model of a known architecture with seeded weights.
     Zoo(Zoo),
     /// Makes a model, optimises it, checks and times it: the whole product in one command.
@@ -228,6 +230,12 @@ pub(crate) struct Explain {
     pub(crate) artefact: PathBuf,
     #[command(flatten)]
     pub(crate) format: Output,
+}
+
+#[derive(Args)]
+pub(crate) struct ExplainError {
+    /// As it stands in brackets after `error`; all codes are listed without one.
+    pub(crate) code: Option<String>,
 }
 
 #[derive(Args)]

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Verb::Compare(a) => commands::compare::run(a),
         Verb::Reduce(a) => commands::reduce::run(a),
         Verb::Explain(a) => commands::explain::run(a),
+        Verb::ExplainError(a) => commands::explain_error::run(a),
         Verb::Zoo(a) => commands::zoo::run(a),
         Verb::Demo(a) => commands::demo::run(a),
         Verb::Worker { threads } => commands::worker(*threads),

@@ -7,6 +7,7 @@ pub mod damage;
 mod engines;
 mod fuzz;
 pub mod generate;
+pub mod prototext;
 
 pub use case::{Case, Expected};
 pub use engines::{Engine, Fault, check, engines};

@@ -6,6 +6,7 @@ pub(crate) mod compare;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod explain_error;
 pub(crate) mod inspect;
 pub(crate) mod optimize;
 pub(crate) mod reduce;
