@@ -16,7 +16,7 @@ cargo xtask test --quick     the same without conformance and without a Python e
 cargo xtask fuzz [--seeds N] [--start S] [--seconds T] [--import]
                              random graphs on every engine, or damaged models; what fails is reduced
                              and written to target/fuzz
-cargo xtask models [--only NAME] [--fetch-only] [--no-times] [--program PATH]
+cargo xtask models [--only NAME] [--fetch-only | --no-times | --times-only] [--program PATH]
                              published models from PyPI and npm on every backend against ONNX Runtime;
                              writes docs/models.md
 cargo run -p xtask --features proto -- proto [--check]

