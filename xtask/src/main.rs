@@ -1,6 +1,7 @@
 //! House rules and chores. `cargo xtask` lists them.
 
 mod fuzz;
+mod models;
 #[cfg(feature = "proto")]
 mod proto;
 mod test;
@@ -15,6 +16,9 @@ cargo xtask test --quick     the same without conformance and without a Python e
 cargo xtask fuzz [--seeds N] [--start S] [--seconds T] [--import]
                              random graphs on every engine, or damaged models; what fails is reduced
                              and written to target/fuzz
+cargo xtask models [--only NAME] [--fetch-only | --no-times | --times-only] [--program PATH]
+                             published models from PyPI and npm on every backend against ONNX Runtime;
+                             writes docs/models.md
 cargo run -p xtask --features proto -- proto [--check]
                              generates the ONNX schema's code, or checks that it is current";
 
@@ -27,6 +31,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(&root, false),
         ["test", "--quick"] => test::run(&root, true),
         ["fuzz", options @ ..] => fuzz::run(&root, options),
+        ["models", options @ ..] => models::run(&root, options),
         #[cfg(feature = "proto")]
         ["proto"] => proto::generate(&root, false),
         #[cfg(feature = "proto")]

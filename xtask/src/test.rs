@@ -79,7 +79,7 @@ impl Step<'_> {
 }
 
 /// A virtual environment with the packages, made when it is missing or of other versions.
-fn environment(root: &Path) -> Result<PathBuf, String> {
+pub(crate) fn environment(root: &Path) -> Result<PathBuf, String> {
     let folder = root.join(ENVIRONMENT);
     let python = folder.join("bin/python");
     let stamp = folder.join("packages");

@@ -1,7 +1,7 @@
 //! The straight line: bytes, graph, graph, placed, plan, session.
 
 use crate::{
-    Emitted, Error, Goal, Progress, WorkerCommand, artefact, check,
+    Emitted, Error, Goal, InputShape, Progress, WorkerCommand, artefact, check,
     claim::Claim,
     constant_bytes, contest, emit, inputs,
     original::Original,
@@ -52,9 +52,19 @@ pub struct Outcome {
     pub interrupted: bool,
 }
 
-/// Reads an ONNX model. Weights stay in the mapped file.
-pub fn import(path: &Path) -> Result<Model, Error> {
-    bricolage_onnx::load(path).map_err(|error| Error::Import { path: path.to_owned(), error })
+/// Reads an ONNX model. Weights stay in the mapped file. A model that has no meaning here while its
+/// sizes are open is read for inputs of `shapes`.
+pub fn import(path: &Path, shapes: &[InputShape]) -> Result<Model, Error> {
+    let open = bricolage_onnx::load(path);
+    let read = match open {
+        Err(error) if error.is_unsupported() && !shapes.is_empty() => {
+            let sizes: Vec<(&str, &[i64])> =
+                shapes.iter().map(|s| (s.input.as_str(), s.dims.as_slice())).collect();
+            bricolage_onnx::load_sized(path, &sizes).or(Err(error))
+        }
+        other => other,
+    };
+    read.map_err(|error| Error::Import { path: path.to_owned(), error })
 }
 
 /// Reads what goes into an ONNX model and comes out, for a runtime that takes the model whole: all its
@@ -127,7 +137,7 @@ fn search(
     let started = Instant::now();
     let step = |phase| (cx.progress)(&Progress { phase, done: 0, total: 0, best_ns: None });
     step("import");
-    let model = import(path)?;
+    let model = import(path, &cx.goal.shapes)?;
     let graph = inputs::bind_shapes(&model.graph, &cx.goal.shapes)?;
     // What an input is for is plainest before ops are merged.
     let tensors = inputs::sample_inputs(&graph, cx.goal.seed)?;

@@ -1,7 +1,9 @@
 //! What commands share: backends, the cache folder, targets and the worker command.
 
 use crate::args::{Setting, Verify};
-use bricolage::{Error, Goal, WorkerCommand, artefact, inputs, report::Audited, reproducer};
+use bricolage::{
+    Error, Goal, InputShape, WorkerCommand, artefact, inputs, report::Audited, reproducer,
+};
 use bricolage_backend::{Policy, Registry};
 use bricolage_backends::{Native, OnnxRuntime, PythonPeer, Reference};
 use bricolage_ir::Graph;
@@ -189,17 +191,22 @@ impl Target {
         }
     }
 
-    /// The graph of the target's model, sizes bound as far as `shapes` say. For a model that only a
-    /// runtime of its own understands, a graph with the model's inputs and outputs.
-    pub(crate) fn graph(&self, setting: &Setting) -> Result<Graph, Error> {
+    /// The graph of the target's model, sizes bound as far as `shapes` say, for inputs from a file where
+    /// there is one. For a model that only a runtime of its own understands, a graph with the model's
+    /// inputs and outputs.
+    pub(crate) fn graph(&self, setting: &Setting, input: Option<&Path>) -> Result<Graph, Error> {
         let (path, runtime) = match self {
             Target::Artefact(folder) => {
-                return Ok(bricolage::import(&artefact::model(folder)?)?.graph);
+                return Ok(bricolage::import(&artefact::model(folder)?, &[])?.graph);
             }
             Target::Model(path) => (path, None),
             Target::On(path, backend) => (path, Some(backend).filter(|b| !is_ours(b))),
         };
-        let graph = match (bricolage::import(path), runtime) {
+        let mut sizes = setting.shapes.clone();
+        for (input, tensor) in input.map_or(Ok(Vec::new()), bricolage::npz::read)? {
+            sizes.push(InputShape { input, dims: tensor.dims().to_vec() });
+        }
+        let graph = match (bricolage::import(path, &sizes), runtime) {
             (Ok(model), _) => {
                 warn(&model.warnings);
                 model.graph

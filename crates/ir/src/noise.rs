@@ -7,7 +7,8 @@
 //! *A new approach to probabilistic rounding error analysis*, 2019). Whatever the rest of the graph
 //! does to these errors, it does to the injected ones. Ops that work in several steps get the errors
 //! of the steps: a difference taken first disturbs the operand, a sum that divides the result disturbs
-//! the result, by a share of it or, where its logarithm is taken, by as much as that share is. Ops that
+//! the result, by a share of it or, where its logarithm is taken, by as much as that share is, and a
+//! logistic function rounds a sum with 1/2. Ops that
 //! every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that
 //! they pass on stays 0, however large its factor.
 
@@ -125,6 +126,7 @@ fn evaluate_noisy_from(
                     let own = divisor_terms(&node.op, &t).map_or(1.0, |n| (1.0 + n / 2.0).sqrt());
                     let flat = logarithm_terms(&node.op, &t, terms)
                         .map_or(0.0, |n| t.dtype().epsilon() / 2.0 * (1.0 + n / 2.0).sqrt());
+                    let flat = flat.max(hidden_half(&node.op, t.dtype()));
                     with_noise(&t, Sizes { terms, share: extra(id), own, flat }, &mut rng).into()
                 }
                 other => {
@@ -214,6 +216,15 @@ fn logarithm_terms(op: &Op, result: &Tensor, terms: u64) -> Option<f64> {
             Some(terms as f64)
         }
         _ => None,
+    }
+}
+
+/// A logistic function may be computed as `1/2 + tanh(x / 2) / 2`: the rounding of numbers near 1/2, in
+/// `f32` for narrower types, is an absolute error of results near 0.
+fn hidden_half(op: &Op, dtype: DType) -> f64 {
+    match op {
+        Op::Unary(Unary::Sigmoid) => dtype.epsilon().min(DType::F32.epsilon()) / 4.0,
+        _ => 0.0,
     }
 }
 

@@ -327,8 +327,8 @@ impl ImportError {
                 Some("declare its rank, and name unknown dims with `dim_param`".to_owned())
             }
             ImportError::Unsupported(_) => Some(
-                "declare the output types in the model's value_info, so that a foreign backend \
-                 can take the nodes whole"
+                "give the sizes of the inputs, from which what is not known here may follow, or declare the \
+                 output types in the model's value_info, so that a foreign backend can take the nodes whole"
                     .to_owned(),
             ),
             ImportError::Tensor { fault: TensorFault::External { .. }, .. } => {

@@ -14,5 +14,5 @@ mod tensor;
 pub use data::{Stored, read_datum};
 pub use error::{ExportError, ImportError, TensorFault, UnsupportedNode};
 pub use export::{Structure, export, export_structure};
-pub use import::{Model, NEWEST_OPSET, OLDEST_OPSET, import, load, load_interface};
+pub use import::{Model, NEWEST_OPSET, OLDEST_OPSET, import, load, load_interface, load_sized};
 pub use tensor::{read_tensor, write_tensor};

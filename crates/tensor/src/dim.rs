@@ -175,13 +175,41 @@ impl Dim {
         self.pick(other, false)
     }
 
+    /// The smallest or largest of all that the two choose among, each once: a choice of choices is one.
     fn pick(&self, other: &Dim, smaller: bool) -> Dim {
-        if let Some(difference) = (self - other).as_const() {
-            return if (difference <= 0) == smaller { self.clone() } else { other.clone() };
+        let (mut choices, mut kept) = (Vec::new(), Vec::<&Dim>::new());
+        self.choices(smaller, &mut choices);
+        other.choices(smaller, &mut choices);
+        // Sizes are at least 0, which decides more than equal expressions do.
+        let beats = |a: &Dim, b: &Dim| {
+            let (low, high) = (a - b).bounds(&Ranges::default());
+            if smaller { high <= 0 } else { low >= 0 }
+        };
+        for choice in choices {
+            if !kept.iter().any(|k| beats(k, choice)) {
+                kept.retain(|k| !beats(choice, k));
+                kept.push(choice);
+            }
         }
-        let (a, b) = if self <= other { (self, other) } else { (other, self) };
-        let pair = Box::new((a.clone(), b.clone()));
-        if smaller { Atom::Min(pair).into() } else { Atom::Max(pair).into() }
+        kept.sort_unstable();
+        let last = kept.pop().expect("an expression is a choice").clone();
+        kept.into_iter().rev().fold(last, |rest, choice| {
+            let pair = Box::new((choice.clone(), rest));
+            if smaller { Atom::Min(pair).into() } else { Atom::Max(pair).into() }
+        })
+    }
+
+    /// What an expression that is nothing but a minimum, or a maximum, chooses among; else itself.
+    fn choices<'a>(&'a self, smaller: bool, all: &mut Vec<&'a Dim>) {
+        if let (0, [Term { atoms, coefficient: 1 }]) = (self.constant, self.terms.as_slice())
+            && let [Atom::Min(pair) | Atom::Max(pair)] = atoms.as_slice()
+            && matches!(atoms[0], Atom::Min(_)) == smaller
+        {
+            pair.0.choices(smaller, all);
+            pair.1.choices(smaller, all);
+        } else {
+            all.push(self);
+        }
     }
 
     /// `self / by` when `by` is a single product that divides every term.
@@ -563,6 +591,12 @@ mod tests {
         assert_eq!(dim("4*a+6").floor_div(&Dim::from(4)), dim("a+1"));
         assert_eq!(dim("a+3").smaller(&dim("a+2")), dim("a+2"));
         assert_eq!(dim("a").larger(&dim("b")), dim("b").larger(&dim("a")));
+        let all = dim("a").larger(&dim("b")).larger(&dim("c"));
+        assert_eq!(all, dim("c").larger(&dim("a").larger(&dim("b").larger(&dim("a+-1")))));
+        assert_eq!((all.larger(&dim("b")), all.weight()), (all.clone(), 5));
+        assert_eq!((dim("a").larger(&dim("0")), dim("a").smaller(&dim("0"))), (dim("a"), dim("0")));
+        assert_eq!(dim("max(a, b)").larger(&dim("b+1")), dim("max(a, b+1)"));
+        assert_eq!(all.smaller(&dim("d")).to_string(), format!("min(d, {all})"));
     }
 
     #[test]

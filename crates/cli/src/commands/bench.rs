@@ -121,7 +121,8 @@ pub(crate) fn table(
     iterations: Option<u32>,
 ) -> Result<Table, Error> {
     // Each target is what its own file says.
-    let graphs: Vec<Graph> = targets.iter().map(|t| t.graph(setting)).collect::<Result<_, _>>()?;
+    let graphs: Vec<Graph> =
+        targets.iter().map(|t| t.graph(setting, None)).collect::<Result<_, _>>()?;
     let tensors = setup::tensors(&graphs[0], None, setting.seed)?;
     let graphs = graphs.iter().map(|g| bricolage::inputs::bind_to(g, &tensors));
     let graphs: Vec<Graph> = graphs.collect::<Result<_, _>>()?;

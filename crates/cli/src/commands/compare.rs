@@ -26,11 +26,12 @@ struct Row {
 
 pub(crate) fn run(a: &Compare) -> Result<ExitCode, Error> {
     let (first, second) = (Target::parse(&a.first)?, Target::parse(&a.second)?);
-    let graph = first.graph(&a.setting)?;
+    let graph = first.graph(&a.setting, a.input.as_deref())?;
     let tensors = setup::tensors(&graph, a.input.as_deref(), a.setting.seed)?;
     let bound = bricolage::inputs::bind_to(&graph, &tensors)?;
     let left = run::outputs(&first, &bound, &a.setting, &tensors)?;
-    let other = bricolage::inputs::bind_to(&second.graph(&a.setting)?, &tensors)?;
+    let other =
+        bricolage::inputs::bind_to(&second.graph(&a.setting, a.input.as_deref())?, &tensors)?;
     let right = run::outputs(&second, &other, &a.setting, &tensors)?;
     if left.len() != right.len() {
         return Err(Error::Mismatch {

@@ -18,7 +18,7 @@ pub(crate) fn run(a: &Demo) -> Result<ExitCode, Error> {
     let model = a.output.join(format!("{}.onnx", a.model));
     let artefact = a.output.join(format!("{}.bricolage", a.model));
     let size = zoo::write(&a.model, 1, a.setting.seed, &model, true)?;
-    let found = inspect(&bricolage::import(&model)?.graph);
+    let found = inspect(&bricolage::import(&model, &[])?.graph);
     say!(
         "1. made {} ({}, {} parameters, {} multiply-adds)",
         model.display(),

@@ -16,7 +16,7 @@ pub(crate) fn run(a: &Inspect) -> Result<ExitCode, Error> {
         Target::Artefact(folder) => artefact::model(folder)?,
         Target::Model(path) | Target::On(path, _) => path.clone(),
     };
-    let model = bricolage::import(&file)?;
+    let model = bricolage::import(&file, &a.setting.shapes)?;
     setup::warn(&model.warnings);
     let graph = bricolage::inputs::bind_shapes(&model.graph, &a.setting.shapes)?;
     let found = inspect(&graph);

@@ -33,7 +33,7 @@ pub(crate) fn run(a: &Run) -> Result<ExitCode, Error> {
         let why = "the inputs are read from it".to_owned();
         return Err(Error::File { action: "write", path: to.clone(), why });
     }
-    let graph = target.graph(&a.setting)?;
+    let graph = target.graph(&a.setting, a.input.as_deref())?;
     let tensors = setup::tensors(&graph, a.input.as_deref(), a.setting.seed)?;
     let outputs = outputs(&target, &graph, &a.setting, &tensors)?;
     if let Some(path) = &a.output {

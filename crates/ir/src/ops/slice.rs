@@ -7,7 +7,7 @@ use super::{
     types::{Operands, attribute, expect_axis, expect_rank},
 };
 use crate::{AxisKind, AxisMap, EvalError, Fact, Index, Inputs, Part, TypeError};
-use bricolage_tensor::{Datum, Dim, Storage, Symbol, Tensor};
+use bricolage_tensor::{Datum, Dim, Ranges, Storage, Symbol, Tensor};
 use serde::{Deserialize, Serialize};
 
 /// Cuts out a range of each listed dim. Positions below 0 count from the end and are then limited
@@ -32,6 +32,8 @@ impl Slice {
         let forward = step > 0;
         let from_end = |d: &Dim| match d.as_const() {
             Some(c) if c < 0 => (size + d, true),
+            // Sizes are at least 0, and what is below 0 for all others counts from the end.
+            None if d.bounds(&Ranges::default()).1 <= 0 => (size + d, true),
             _ => (d.clone(), false),
         };
         let fixed = size.as_const().is_some();

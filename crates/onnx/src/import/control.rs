@@ -13,10 +13,10 @@ use crate::{
 };
 use bricolage_ir::{
     Graph, INLINE, Op, TypeError, ValueId,
-    ops::{Along, If, Loop, Nested, Scan, SequenceMap, Unary},
+    ops::{Along, If, Loop, Nested, Reshape, Scan, SequenceMap, Unary},
     origin,
 };
-use bricolage_tensor::{DType, Dim, Symbol, Tensor, TensorType, Type};
+use bricolage_tensor::{DType, Dim, Shape, Symbol, Tensor, TensorType, Type};
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -46,6 +46,8 @@ struct Inside {
 enum Stop {
     /// Something that the graph reads is on the list of unsupported nodes already.
     GivenUp,
+    /// The other branch of a choice does not fit the sizes of the inputs.
+    Only(&'static str, ImportError),
     Fault(Fault),
     Error(ImportError),
 }
@@ -253,6 +255,12 @@ impl<'m> Importer<'m> {
         match added {
             Ok(outputs) => self.define(node, &outputs, before),
             Err(Stop::GivenUp) => self.give_up(node),
+            Err(Stop::Only(branch, why)) => {
+                let warning =
+                    format!("node `{name}` always takes `{branch}` for these sizes: {why}");
+                self.warnings.push(warning);
+                self.take(node, branch).map(|_| ())
+            }
             Err(Stop::Error(error)) => Err(error),
             Err(Stop::Fault(Fault::Malformed(what))) => Err(malformed_node(node, what)),
             Err(Stop::Fault(Fault::Unsupported(reason))) => {
@@ -293,9 +301,27 @@ impl<'m> Importer<'m> {
         operands: &[Option<ValueId>],
     ) -> Result<(Op, Vec<Option<ValueId>>), Stop> {
         let condition = operands.first().copied().flatten();
-        let condition = condition.ok_or(TypeError::Missing { operand: 0 })?;
-        let mut then = self.inside(graph_of(node, "then_branch")?, &[])?;
-        let mut otherwise = self.inside(graph_of(node, "else_branch")?, &[])?;
+        let mut condition = condition.ok_or(TypeError::Missing { operand: 0 })?;
+        // Any tensor of one element is a condition.
+        if let Type::Tensor(t) = &self.graph.fact(condition).ty
+            && t.shape.len() > 1
+            && t.shape.element_count() == Some(1)
+        {
+            let flat = Reshape { to: Shape(Vec::new()) };
+            condition = self.graph.add(flat, &[condition], origin(order::node_name(node)))?[0];
+        }
+        let then = self.inside(graph_of(node, "then_branch")?, &[]);
+        let otherwise = self.inside(graph_of(node, "else_branch")?, &[]);
+        let (mut then, mut otherwise) = match (then, otherwise) {
+            (Ok(then), Ok(otherwise)) => (then, otherwise),
+            (Ok(_), Err(Stop::Error(why))) if self.sized && is_misfit(&why) => {
+                return Err(Stop::Only("then_branch", why));
+            }
+            (Err(Stop::Error(why)), Ok(_)) if self.sized && is_misfit(&why) => {
+                return Err(Stop::Only("else_branch", why));
+            }
+            (Err(stop), _) | (_, Err(stop)) => return Err(stop),
+        };
         let mut all = then.captured.clone();
         all.extend(otherwise.captured.iter().filter(|v| !then.captured.contains(v)));
         for inside in [&mut then, &mut otherwise] {
@@ -709,6 +735,11 @@ impl<'m> Importer<'m> {
         let op = SequenceMap { zipped: zipped.split_off(1), body: Nested::new(inside.graph)? };
         Ok((op.into(), operands))
     }
+}
+
+/// Whether a node does not go with what it is given.
+fn is_misfit(error: &ImportError) -> bool {
+    matches!(error, ImportError::Node { .. } | ImportError::Malformed { .. })
 }
 
 /// The graph that an attribute holds.

@@ -3,12 +3,20 @@
 use super::types::Symbols;
 use crate::{
     ImportError,
-    proto::{ModelProto, ValueInfoProto},
+    proto::{
+        ModelProto, ValueInfoProto,
+        tensor_shape_proto::{Dimension, dimension::Value as DimValue},
+        type_proto::Value,
+    },
 };
 use bricolage_ir::{Graph, ops, origin};
 use bricolage_tensor::Type;
 use prost::{Message, bytes::Bytes};
-use std::{collections::HashSet, path::Path, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    sync::Arc,
+};
 
 /// Reads the inputs and outputs of a model whose nodes may have no meaning here: one [`ops::Opaque`]
 /// node, which only a runtime of its own can take, stands for all of them. Inputs with a default are
@@ -62,6 +70,54 @@ pub(super) fn interface(model: &ModelProto, len: usize) -> Result<Graph, ImportE
         operands: Vec::new(),
     })?;
     Ok(graph)
+}
+
+/// The dims that are declared for a value.
+fn dims_of(info: &mut ValueInfoProto) -> &mut [Dimension] {
+    match info.r#type.as_mut().and_then(|t| t.value.as_mut()) {
+        Some(Value::TensorType(t)) => t.shape.as_mut().map_or(&mut [], |s| &mut s.dim),
+        _ => &mut [],
+    }
+}
+
+/// Declares these sizes for inputs, and the same sizes wherever the names of open ones stand. Sizes
+/// that contradict each other or a declared rank change nothing.
+pub(super) fn fix_sizes(model: &mut ModelProto, sizes: &[(&str, &[i64])]) {
+    let Some(graph) = model.graph.as_mut() else { return };
+    let mut named: HashMap<String, i64> = HashMap::new();
+    let size_of = |name: &str| sizes.iter().find(|(n, _)| *n == name).map(|(_, dims)| *dims);
+    for input in &mut graph.input {
+        let Some(given) = size_of(input.name()) else { continue };
+        let declared = dims_of(input);
+        if declared.len() != given.len() {
+            return;
+        }
+        for (dim, &size) in declared.iter().zip(given) {
+            if let Some(DimValue::DimParam(name)) = &dim.value
+                && !matches!(name.as_str(), "" | "?")
+                && named.insert(name.clone(), size).is_some_and(|other| other != size)
+            {
+                return;
+            }
+        }
+    }
+    for input in &mut graph.input {
+        let Some(given) = size_of(input.name()) else { continue };
+        for (dim, &size) in dims_of(input).iter_mut().zip(given) {
+            if !matches!(dim.value, Some(DimValue::DimValue(n)) if n >= 0) {
+                dim.value = Some(DimValue::DimValue(size));
+            }
+        }
+    }
+    for info in graph.input.iter_mut().chain(&mut graph.output).chain(&mut graph.value_info) {
+        for dim in dims_of(info) {
+            if let Some(DimValue::DimParam(name)) = &dim.value
+                && let Some(&size) = named.get(name)
+            {
+                dim.value = Some(DimValue::DimValue(size));
+            }
+        }
+    }
 }
 
 /// The declared type of an input or output of the graph.

@@ -23,6 +23,31 @@ pub(crate) fn binarizer(at: &mut At<'_, '_>) -> Imported {
     at.one(Cast::to(dtype), &[above])
 }
 
+/// `(x - offset) * scale`, with a number for all features or one for each; the result is `f32`.
+pub(crate) fn scaler(at: &mut At<'_, '_>) -> Imported {
+    let mut x = at.all(1, 1)?[0];
+    let dtype = match at.ty(x)?.dtype {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    };
+    if at.ty(x)?.dtype != dtype {
+        x = at.add(Cast::to(dtype), &[x])?;
+    }
+    for (name, op) in [("offset", Binary::Sub), ("scale", Binary::Mul)] {
+        let Some(list) = at.floats(name).filter(|l| !l.is_empty()) else {
+            return malformed(format!("needs numbers as `{name}`, found none"));
+        };
+        let numbers: Vec<f64> = list.into_iter().map(f64::from).collect();
+        let numbers = Tensor::from_f64(dtype, &[numbers.len() as i64], &numbers);
+        let numbers = at.tensor_value(numbers);
+        x = at.add(op, &[x, numbers])?;
+    }
+    match dtype {
+        DType::F32 => Ok(vec![x]),
+        _ => at.one(Cast::to(DType::F32), &[x]),
+    }
+}
+
 /// Features at given positions of the last dim, all of one row for an operand of one dim.
 pub(crate) fn feature_extractor(at: &mut At<'_, '_>) -> Imported {
     let all = at.all(2, 2)?;

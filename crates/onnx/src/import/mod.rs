@@ -91,16 +91,31 @@ pub struct Model {
 
 /// Reads a model from a file, which must not change while the graph is in use.
 pub fn load(path: &Path) -> Result<Model, ImportError> {
+    load_sized(path, &[])
+}
+
+/// Reads a model from a file for inputs of these sizes, by name. What follows from the sizes, such as
+/// which branch is taken by the number of dims, is then known.
+pub fn load_sized(path: &Path, sizes: &[(&str, &[i64])]) -> Result<Model, ImportError> {
     let bytes = bricolage_runtime::map_file(path)
         .map_err(|error| ImportError::File { path: path.to_owned(), error })?;
-    import(bytes, Some(path.parent().unwrap_or(Path::new(""))))
+    import_sized(bytes, Some(path.parent().unwrap_or(Path::new(""))), sizes)
 }
 
 /// Reads a model from its bytes; external data lie in `folder`.
 pub fn import(bytes: Storage, folder: Option<&Path>) -> Result<Model, ImportError> {
+    import_sized(bytes, folder, &[])
+}
+
+fn import_sized(
+    bytes: Storage,
+    folder: Option<&Path>,
+    sizes: &[(&str, &[i64])],
+) -> Result<Model, ImportError> {
     let len = bytes.len();
     let mut model = ModelProto::decode(Bytes::from_owner(bytes.clone()))
         .map_err(|error| ImportError::Decode { len, why: error.to_string() })?;
+    interface::fix_sizes(&mut model, sizes);
     functions::inline(&mut model)?;
     flex::expand(&mut model);
     let proto = model.graph.as_ref().ok_or(ImportError::NoGraph { len })?;
@@ -121,6 +136,7 @@ pub fn import(bytes: Storage, folder: Option<&Path>) -> Result<Model, ImportErro
         outer: Vec::new(),
         captured: Vec::new(),
         visited: 0,
+        sized: !sizes.is_empty(),
     };
     let (graph, warnings, external) = importer.run(proto)?;
     let mut hash = blake3::Hasher::new();
@@ -196,6 +212,8 @@ struct Importer<'m> {
     captured: Vec<ValueId>,
     /// Nodes imported so far; those of a loop count again for every attempt to type its states.
     visited: usize,
+    /// Whether the sizes of inputs were given: a branch that they do not fit is never taken.
+    sized: bool,
 }
 
 impl<'m> Importer<'m> {
@@ -405,7 +423,11 @@ impl<'m> Importer<'m> {
         let Some(condition) = condition.flatten() else { return Ok(false) };
         let known = self.graph.constant_of(condition).or_else(|| self.small.get(&condition));
         let Some(&[taken]) = known.map(|t| t.to_i64()).as_deref() else { return Ok(false) };
-        let name = if taken != 0 { "then_branch" } else { "else_branch" };
+        self.take(node, if taken != 0 { "then_branch" } else { "else_branch" })
+    }
+
+    /// Takes over the nodes of a branch. False when there is no such branch.
+    fn take(&mut self, node: &'m NodeProto, name: &str) -> Result<bool, ImportError> {
         let attribute = node.attribute.iter().find(|a| a.name() == name);
         let Some(graph) = attribute.and_then(|a| a.g.as_ref()) else { return Ok(false) };
         self.constants(graph)?;
@@ -497,10 +519,16 @@ impl<'m> Importer<'m> {
             let longest = sizes.iter().chain(fact.known.iter().flatten().flatten());
             let longest = longest.map(bricolage_tensor::Dim::weight).max().unwrap_or(0);
             if longest > LONGEST_SIZE {
-                let what =
-                    format!("needs sizes of at most {LONGEST_SIZE} symbols, found {longest}");
-                let (node, op) = (name.to_owned(), full_name(node.domain(), node.op_type()));
-                return Err(ImportError::Malformed { node, op, what });
+                self.unsupported.push(UnsupportedNode {
+                    name: name.to_owned(),
+                    op: node.op_type().to_owned(),
+                    domain: node.domain().to_owned(),
+                    opset: self.opsets.get(node.domain()).copied().unwrap_or(0),
+                    reason: format!(
+                        "needs sizes of at most {LONGEST_SIZE} symbols, found {longest}"
+                    ),
+                });
+                return self.give_up(node);
             }
             // A value that is older, or has a name already, keeps it.
             let fresh = value.0 >= before && renamed.insert(value);

@@ -95,11 +95,16 @@ pub(crate) fn dft(at: &mut At<'_, '_>) -> Imported {
 /// The transform of windows of a signal, one after the other.
 pub(crate) fn short_time(at: &mut At<'_, '_>) -> Imported {
     at.at_most(4)?;
-    let x = at.input(0)?;
-    let dims = at.dims(x)?;
+    let mut x = at.input(0)?;
+    let mut dims = at.dims(x)?;
+    // ONNX Runtime takes real signals without the dim of parts, and exporters write them so.
+    if dims.len() == 2 {
+        dims.push(Dim::from(1));
+        x = at.reshape(x, dims.clone())?;
+    }
     if dims.len() != 3 {
         let got = dims.len();
-        return Err(bricolage_ir::TypeError::Rank { operand: 0, min: 3, max: 3, got }.into());
+        return Err(bricolage_ir::TypeError::Rank { operand: 0, min: 2, max: 3, got }.into());
     }
     let step = size(at, 1, "`frame_step`")?.and_then(|d| d.as_const());
     let Some(step) = step.filter(|s| (1..1 << 31).contains(s)) else {

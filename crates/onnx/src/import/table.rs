@@ -39,10 +39,10 @@ pub(crate) fn find(domain: &str, op: &str) -> Option<&'static Row> {
     rows.iter().find(|row| row.name == op)
 }
 
-/// Why an operator of ONNX has no row.
+/// Why a known operator has no row.
 pub(crate) fn why_not(domain: &str, op: &str) -> Option<&'static str> {
-    let none = NONE.iter().find(|(_, names)| names.contains(&op));
-    none.filter(|_| domain.is_empty()).map(|(why, _)| *why)
+    let none = NONE.iter().find(|(of, _, names)| *of == domain && names.contains(&op));
+    none.map(|(_, why, _)| *why)
 }
 
 static DOMAINS: &[(&str, &[Row])] = &[
@@ -279,6 +279,7 @@ static LEARNING: &[Row] = &[
     row("ArrayFeatureExtractor", 1, learning::feature_extractor),
     row("Binarizer", 1, learning::binarizer),
     row("LabelEncoder", 2, learning::label_encoder),
+    row("Scaler", 1, learning::scaler),
     row("TreeEnsemble", 5, learning::tree_ensemble),
 ];
 
@@ -290,8 +291,15 @@ static MICROSOFT: &[Row] = &[
     row("QuickGelu", 1, |at| el::swish(at, 1.702)),
 ];
 
-/// Operators that are known and have no row, by reason.
-static NONE: &[(&str, &[&str])] = &[("encoded images are not supported", &["ImageDecoder"])];
+/// Operators that are known and have no row, by domain and reason.
+static NONE: &[(&str, &str, &[&str])] = &[
+    ("", "encoded images are not supported", &["ImageDecoder"]),
+    (
+        "ai.onnx.ml",
+        "its result holds maps, which no value here does; a converter leaves it out with `zipmap=False`",
+        &["ZipMap"],
+    ),
+];
 
 /// A real attribute.
 pub(crate) fn real(value: f32) -> Real {
