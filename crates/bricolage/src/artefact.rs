@@ -3,18 +3,20 @@
 //! It is written beside its final place and moved there when it is whole. Loading checks the hash
 //! of every file and of the manifest itself, and that the machine is the one that the plan was made for.
 
-use crate::{Error, Temporary, Weights, npz};
-use bricolage_backend::Registry;
-use bricolage_ir::{Error as Difference, Graph, Tolerance};
-use bricolage_measure::Machine;
-use bricolage_runtime::{
-    Plan, Pool, Program, Session, in_words, kind_of, map_file, open_file, read_file,
+use crate::{
+    Error, Goal, InputShape, Temporary, Weights, dynamic::Measured, line, npz, opened::Opened,
+    stages::Cut,
 };
-use bricolage_tensor::Tensor;
+use bricolage_backend::{BackendKind, Policy, Registry};
+use bricolage_ir::{Error as Difference, Graph, Tolerance, ValueId};
+use bricolage_measure::Machine;
+use bricolage_placement::Carried;
+use bricolage_runtime::{Plan, Pool, Program, in_words, kind_of, map_file, open_file, read_file};
+use bricolage_tensor::{DType, Ranges, Storage, Symbol, Tensor, Type};
 use rustix::fs::{CWD, RenameFlags};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fs::{self, File},
     io::{self, BufWriter, Write},
     panic::resume_unwind,
@@ -23,7 +25,7 @@ use std::{
 };
 
 /// Raised when the directory changes in a way that older programs cannot read.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 const PLAN: &str = "plan";
 const WEIGHTS: &str = "weights.bin";
@@ -50,6 +52,36 @@ impl Allowed {
     }
 }
 
+/// Sizes that an artefact leaves open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenSizes {
+    /// Least and largest size, by the names of sizes that inputs tell.
+    pub ranges: BTreeMap<String, (i64, i64)>,
+    /// The sizes at which it was measured, those that the model itself tells among them.
+    pub measured: BTreeMap<String, i64>,
+}
+
+/// The plan of one stage at the sizes at which it was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StagePlan {
+    /// Number of the stage.
+    pub(crate) part: u32,
+    /// The sizes that decide all others in it.
+    pub(crate) class: Vec<i64>,
+    pub(crate) plan: Plan,
+    /// Where its constants start among those of all stages.
+    pub(crate) weights_at: u64,
+    /// Its choices, for other sizes.
+    pub(crate) carried: Vec<Carried>,
+}
+
+impl StagePlan {
+    /// The plan of a model of fixed sizes.
+    pub fn only(plan: Plan) -> StagePlan {
+        StagePlan { part: 0, class: Vec::new(), plan, weights_at: 0, carried: Vec::new() }
+    }
+}
+
 /// What an artefact says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -67,6 +99,11 @@ pub struct Manifest {
     pub threads: u32,
     /// Seed of inputs and of orders of measurement.
     pub seed: u64,
+    /// What kernels may do to the numbers.
+    pub policy: Policy,
+    /// Sizes that are open; absent when all are fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<OpenSizes>,
     /// Backends that the plan needs, with their versions.
     pub backends: BTreeMap<String, String>,
     /// Hashes of the other files; that of the manifest is the last field of its text.
@@ -75,13 +112,50 @@ pub struct Manifest {
     pub allowed: Vec<Allowed>,
 }
 
+impl Manifest {
+    /// Of a plan for `goal` and this machine, of which nothing else is known yet.
+    pub(crate) fn new(goal: &Goal, machine: Machine) -> Manifest {
+        Manifest {
+            schema_version: SCHEMA_VERSION,
+            bricolage: env!("CARGO_PKG_VERSION").to_owned(),
+            model: String::new(),
+            fingerprint: machine.fingerprint(),
+            machine,
+            threads: goal.threads as u32,
+            seed: goal.seed,
+            policy: goal.policy,
+            sizes: None,
+            backends: BTreeMap::new(),
+            files: BTreeMap::new(),
+            allowed: Vec::new(),
+        }
+    }
+
+    /// What it was optimised towards.
+    pub fn goal(&self) -> Goal {
+        Goal {
+            threads: self.threads as usize,
+            policy: self.policy,
+            time_limit: None,
+            seed: self.seed,
+            shapes: self.shapes(),
+        }
+    }
+
+    /// The ranges of its open sizes.
+    pub fn shapes(&self) -> Vec<InputShape> {
+        let ranges = self.sizes.iter().flat_map(|s| &s.ranges);
+        ranges.map(|(name, &range)| InputShape { name: name.clone(), dims: vec![range] }).collect()
+    }
+}
+
 /// What goes into an artefact, besides the hashes.
 pub struct Contents<'a, R: Serialize> {
     /// Everything but `files`, which is filled in.
     pub manifest: Manifest,
-    /// The plan.
-    pub plan: &'a Plan,
-    /// Its constants.
+    /// The plan of every stage.
+    pub plans: &'a [StagePlan],
+    /// Their constants.
     pub weights: &'a Weights,
     /// Inputs, by name.
     pub inputs: &'a [(String, Tensor)],
@@ -196,7 +270,7 @@ fn write_all<R: Serialize>(
         Ok((name.to_owned(), hashing.hash.finalize().to_hex().to_string()))
     };
     let plan =
-        postcard::to_stdvec(contents.plan).map_err(|e| Error::Internal { what: e.to_string() })?;
+        postcard::to_stdvec(contents.plans).map_err(|e| Error::Internal { what: e.to_string() })?;
     let report = serde_json::to_string_pretty(contents.report)
         .map_err(|e| Error::Internal { what: e.to_string() })?;
     let mut manifest = contents.manifest;
@@ -283,10 +357,14 @@ pub fn is_artefact(path: &Path) -> bool {
 pub struct Loaded {
     /// What the artefact says of itself.
     pub manifest: Manifest,
-    /// The plan with its kernels and weights.
-    pub program: Arc<Program>,
     /// Where it lies.
     pub folder: PathBuf,
+    /// The backends that it needs, and the reference.
+    pub(crate) registry: Registry,
+    /// Measured plans by the numbers of their stages.
+    pub(crate) stages: HashMap<usize, Measured>,
+    /// The stages of a model of open sizes.
+    cut: Option<Arc<Cut>>,
 }
 
 /// Reads only the manifest, which must be as it was written.
@@ -400,21 +478,79 @@ pub fn require_here(folder: &Path, manifest: &Manifest, registry: &Registry) -> 
     Ok(())
 }
 
+/// Reads a graph as an artefact holds it, and gives it its ranges.
+pub(crate) fn reread(bytes: Storage, ranges: &Ranges) -> Result<Graph, Error> {
+    let model = bricolage_onnx::import(bytes, None)
+        .map_err(|error| Error::Import { path: PathBuf::from(MODEL), error })?;
+    ranged(model.graph, ranges)
+}
+
+fn ranged(graph: Graph, ranges: &Ranges) -> Result<Graph, Error> {
+    let mut graph = line::rewrite(graph)?.graph;
+    graph.ranges = ranges.clone();
+    Ok(graph)
+}
+
+fn cut(folder: &Path, sizes: Option<&OpenSizes>) -> Result<Arc<Cut>, Error> {
+    let ranges = sizes.iter().flat_map(|s| &s.ranges);
+    let ranges = ranges.map(|(name, range)| (Symbol(Arc::from(name.as_str())), *range)).collect();
+    let graph = line::import(&folder.join(MODEL))?.graph;
+    Ok(Arc::new(Cut::of(ranged(graph, &Ranges(ranges))?)?))
+}
+
 /// Checks hashes and machine, and rebuilds the kernels.
 pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
     let wrong = |why: String| Error::Artefact { path: folder.to_owned(), why };
     let manifest = verify(folder)?;
     require_here(folder, &manifest, registry)?;
+    let needed = registry
+        .iter()
+        .filter(|b| b.kind() == BackendKind::Reference || manifest.backends.contains_key(b.name()));
+    let registry = Registry::new(needed.cloned().collect());
     let bytes = fs::read(folder.join(PLAN)).map_err(Error::file("read", &folder.join(PLAN)))?;
-    let plan: Plan =
+    let plans: Vec<StagePlan> =
         postcard::from_bytes(&bytes).map_err(|e| wrong(format!("its plan is damaged: {e}")))?;
     let path = folder.join(WEIGHTS);
     let weights = read_file(&path).map_err(Error::file("read", &path))?;
-    let program = Program::load(plan, weights, registry)?;
-    Ok(Loaded { manifest, program: Arc::new(program), folder: folder.to_owned() })
+    let mut stages = HashMap::new();
+    for StagePlan { part, class, plan, weights_at, carried } in plans {
+        let end = weights_at.checked_add(plan.weights).filter(|&end| end <= weights.len() as u64);
+        let end = end.ok_or_else(|| {
+            let (needed, found) = (plan.weights, weights.len());
+            wrong(format!("stage {part} needs {needed} bytes of weights from {weights_at} on, found {found} in all"))
+        })?;
+        let own = weights.slice(weights_at as usize, (end - weights_at) as usize);
+        let program = Arc::new(Program::load(plan, own, &registry)?);
+        stages.insert(part as usize, Measured { class, program, carried: carried.into() });
+    }
+    let cut = match &manifest.sizes {
+        Some(sizes) => Some(cut(folder, Some(sizes))?),
+        None if stages.contains_key(&0) => None,
+        None => return Err(wrong("it holds no plan".to_owned())),
+    };
+    Ok(Loaded { manifest, folder: folder.to_owned(), registry, stages, cut })
 }
 
 impl Loaded {
+    /// The program of an artefact of fixed sizes.
+    pub fn fixed(&self) -> Option<&Arc<Program>> {
+        match self.cut {
+            None => self.stages.get(&0).map(|s| &s.program),
+            Some(_) => None,
+        }
+    }
+
+    /// The model's stages.
+    pub(crate) fn cut(&self) -> Result<Arc<Cut>, Error> {
+        match &self.cut {
+            Some(cut) => Ok(cut.clone()),
+            None => {
+                model(&self.folder)?;
+                cut(&self.folder, None)
+            }
+        }
+    }
+
     /// A note for the user when the artefact was measured on another machine than this one.
     pub fn foreign_machine(&self) -> Option<String> {
         let here = Machine::read();
@@ -426,22 +562,31 @@ impl Loaded {
         })
     }
 
-    /// The inputs of the self-test, in the plan's order.
-    pub fn test_inputs(&self) -> Result<Vec<Tensor>, Error> {
-        let test = npz::read(&self.folder.join(SELF_TEST))?;
-        self.pick(&test, "input/", &self.program.plan().inputs)
+    /// Names and element types of inputs and outputs, in the model's order.
+    fn ports(&self) -> [Vec<(String, DType)>; 2] {
+        if let Some(program) = self.fixed() {
+            let port = |p: &bricolage_runtime::Port| (p.name.clone(), p.ty.dtype);
+            let plan = program.plan();
+            return [&plan.inputs, &plan.outputs].map(|ports| ports.iter().map(port).collect());
+        }
+        let Some(cut) = &self.cut else { return [Vec::new(), Vec::new()] };
+        let port = |&v: &ValueId| match &cut.graph.fact(v).ty {
+            Type::Tensor(t) => Some((cut.graph.value(v).name.to_string(), t.dtype)),
+            _ => None,
+        };
+        [&cut.graph.inputs, &cut.graph.outputs].map(|all| all.iter().filter_map(port).collect())
     }
 
     fn pick(
         &self,
         test: &[(String, Tensor)],
         prefix: &str,
-        ports: &[bricolage_runtime::Port],
+        ports: &[(String, DType)],
     ) -> Result<Vec<Tensor>, Error> {
-        let find = |p: &bricolage_runtime::Port| {
-            let name = format!("{prefix}{}", p.name);
+        let find = |(name, dtype): &(String, DType)| {
+            let name = format!("{prefix}{name}");
             let found = test.iter().find(|(n, _)| *n == name);
-            let found = found.map(|(_, t)| npz::as_type(t.clone(), p.ty.dtype));
+            let found = found.map(|(_, t)| npz::as_type(t.clone(), *dtype));
             found.ok_or_else(|| Error::Artefact {
                 path: self.folder.clone(),
                 why: format!("its self-test lacks `{name}`"),
@@ -450,15 +595,15 @@ impl Loaded {
         ports.iter().map(find).collect()
     }
 
-    /// Runs the plan on the self-test's inputs and compares with its outputs.
+    /// Runs on the self-test's inputs and compares with its outputs.
     pub fn self_test(&self, pool: Arc<dyn Pool + Send + Sync>) -> Result<(), Error> {
         let test = npz::read(&self.folder.join(SELF_TEST))?;
-        let plan = self.program.plan();
-        let inputs = self.pick(&test, "input/", &plan.inputs)?;
-        let expected = self.pick(&test, "output/", &plan.outputs)?;
-        let found = Session::open(self.program.clone(), pool)?.run(&inputs)?;
-        for ((port, (expected, found)), allowed) in
-            plan.outputs.iter().zip(expected.iter().zip(&found)).zip(&self.manifest.allowed)
+        let [inputs, outputs] = self.ports();
+        let inputs = self.pick(&test, "input/", &inputs)?;
+        let expected = self.pick(&test, "output/", &outputs)?;
+        let found = Opened::new(self, pool)?.run(&inputs)?;
+        for ((expected, (name, found)), allowed) in
+            expected.iter().zip(&found).zip(&self.manifest.allowed)
         {
             let error = Difference::between(expected, found);
             let share = error.share_of(&allowed.tolerance());
@@ -466,8 +611,8 @@ impl Loaded {
                 return Err(Error::Artefact {
                     path: self.folder.clone(),
                     why: format!(
-                        "its self-test fails on output `{}`: {error}, allowed {:.3e}",
-                        port.name, allowed.max_abs
+                        "its self-test fails on output `{name}`: {error}, allowed {:.3e}",
+                        allowed.max_abs
                     ),
                 });
             }

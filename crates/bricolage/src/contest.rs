@@ -12,7 +12,6 @@ use bricolage_measure::{
     Contestant, Database, Key, Machine, Measurement, Pairing, Protocol, Ratio, Record, Sample,
     SampleError, Verdict, pair, race,
 };
-use bricolage_onnx::Model;
 use bricolage_placement::{Form, Observed, Placed};
 use bricolage_tensor::{Datum, Tensor};
 use std::{
@@ -26,7 +25,8 @@ use std::{
 /// What whole plans are compared on.
 pub(crate) struct Contest<'a> {
     pub(crate) cx: &'a Cx<'a>,
-    pub(crate) model: &'a Model,
+    /// Names the model, and the stage of it.
+    pub(crate) name: &'a str,
     pub(crate) graph: &'a Graph,
     pub(crate) observed: &'a Observed<'a>,
     pub(crate) tensors: &'a [Tensor],
@@ -85,7 +85,7 @@ fn key(c: &Contest<'_>, placed: &Placed) -> Key {
     let mut text = format!(
         "plan 1\nbricolage {}\nmodel {}\nthreads {} seed {}\n",
         env!("CARGO_PKG_VERSION"),
-        c.model.hash,
+        c.name,
         c.cx.goal.threads,
         c.cx.goal.seed
     );
@@ -355,22 +355,10 @@ fn open(
 
 /// Writes a plan where a worker can open it; it carries no self-test.
 pub(crate) fn save_scratch(emitted: &Emitted, goal: &Goal, folder: &Path) -> Result<(), Error> {
-    let machine = Machine::read();
-    let manifest = artefact::Manifest {
-        schema_version: artefact::SCHEMA_VERSION,
-        bricolage: env!("CARGO_PKG_VERSION").to_owned(),
-        model: String::new(),
-        fingerprint: machine.fingerprint(),
-        machine,
-        threads: goal.threads as u32,
-        seed: goal.seed,
-        backends: BTreeMap::new(),
-        files: BTreeMap::new(),
-        allowed: Vec::new(),
-    };
+    let plan = artefact::StagePlan::only(emitted.plan.clone());
     let contents = artefact::Contents {
-        manifest,
-        plan: &emitted.plan,
+        manifest: artefact::Manifest::new(goal, Machine::read()),
+        plans: &[plan],
         weights: &emitted.weights,
         inputs: &[],
         outputs: &[],

@@ -17,12 +17,16 @@ pub mod inputs;
 mod inspect;
 mod line;
 pub mod npz;
+mod opened;
+mod planned;
 pub mod report;
+mod search;
+mod stages;
 pub mod target;
 pub mod temporary;
-mod weights;
 pub mod worker;
 
+pub use bricolage_runtime::Weights;
 pub use check::check;
 pub use dynamic::DynamicSession;
 pub use emit::{Emitted, constant_bytes, emit};
@@ -33,6 +37,6 @@ pub use line::{
     Cx, Outcome, compile_unmeasured, import, import_interface, optimize, place_unmeasured, pool,
     rewrite, save_unmeasured,
 };
+pub use opened::Opened;
 pub use temporary::Temporary;
-pub use weights::Weights;
 pub use worker::WorkerCommand;

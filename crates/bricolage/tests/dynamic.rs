@@ -53,13 +53,13 @@ fn a_walk_over_shapes_gives_right_answers_and_keeps_few_sessions() {
         let error = Error::between(wanted, found);
         let share = error.share_of(&allowed.unwrap()[0]);
         assert!(share <= 1.0, "step {step}, dims {dims:?}: {error}");
-        assert!(session.sessions() <= 8);
+        assert!(session.classes() <= 8);
     }
     let twice = Datum::from(Tensor::generate(DType::F32, &[2, 3, 16], |_| rng.normal()));
     session.run(std::slice::from_ref(&twice)).unwrap();
-    let before = session.sessions();
+    let before = session.classes();
     session.run(&[twice]).unwrap();
-    assert_eq!(session.sessions(), before);
+    assert_eq!(session.classes(), before);
 }
 
 #[test]

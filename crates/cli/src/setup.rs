@@ -106,6 +106,13 @@ pub(crate) fn warn(all: &[String]) {
     }
 }
 
+/// Says that a target ran at sizes that it was not measured at.
+pub(crate) fn note_unmeasured(target: &str, unmeasured: Option<&str>) {
+    if let Some(what) = unmeasured {
+        eprintln!("note: `{target}` at {what}");
+    }
+}
+
 /// Where costs are kept.
 pub(crate) fn cache_folder() -> PathBuf {
     variable("BRICOLAGE_CACHE_DIR")
@@ -183,7 +190,13 @@ impl Target {
     pub(crate) fn graph(&self, setting: &Setting) -> Result<Graph, Error> {
         let (path, runtime) = match self {
             Target::Artefact(folder) => {
-                return Ok(bricolage::import(&artefact::model(folder)?)?.graph);
+                let graph = bricolage::import(&artefact::model(folder)?)?.graph;
+                let manifest = artefact::manifest(folder)?;
+                if manifest.sizes.is_none() {
+                    return Ok(graph);
+                }
+                let graph = inputs::bind_shapes(&graph, &manifest.shapes())?;
+                return inputs::bind_shapes(&graph, &setting.shapes);
             }
             Target::Model(path) => (path, None),
             Target::On(path, backend) => (path, Some(backend).filter(|b| !is_ours(b))),

@@ -259,13 +259,13 @@ fn counted(offer: &Offer, price: &Price) -> Option<f64> {
 }
 
 /// What covers are made of.
-struct Covering<'a> {
-    p: &'a Pricing<'a>,
-    offers: &'a Offers,
-    prices: &'a [Price],
-    conversions: &'a dyn ConversionPrices,
+pub(crate) struct Covering<'a> {
+    pub(crate) p: &'a Pricing<'a>,
+    pub(crate) offers: &'a Offers,
+    pub(crate) prices: &'a [Price],
+    pub(crate) conversions: &'a dyn ConversionPrices,
     /// Whether a conversion was measured for one of the covers.
-    news: Cell<bool>,
+    pub(crate) news: Cell<bool>,
 }
 
 impl Covering<'_> {
@@ -308,7 +308,7 @@ impl Covering<'_> {
 
     /// The cheapest cover by offers that `allowed` admits, with every conversion in it measured, and the
     /// indices of its offers; no worse than `incumbents`, given by the indices of their offers.
-    fn cover(
+    pub(crate) fn cover(
         &self,
         allowed: &dyn Fn(&Offer) -> bool,
         incumbents: &[Vec<usize>],

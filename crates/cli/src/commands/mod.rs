@@ -9,6 +9,7 @@ pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod optimize;
 pub(crate) mod run;
+mod sizes;
 pub(crate) mod zoo;
 
 use crate::output::say;
