@@ -16,6 +16,7 @@ mod goal;
 pub mod inputs;
 mod inspect;
 mod line;
+mod loaded;
 pub mod npz;
 mod opened;
 mod planned;

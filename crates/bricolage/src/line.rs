@@ -3,7 +3,7 @@
 use crate::{
     Emitted, Error, Goal, Progress, WorkerCommand, artefact, check,
     claim::Claim,
-    constant_bytes, contest, emit, inputs,
+    constant_bytes, contest, emit, inputs, loaded,
     planned::search_stages,
     report::{self, Report},
     search,
@@ -182,7 +182,7 @@ fn as_saved(graph: &Graph) -> Result<Graph, Error> {
         return Ok(graph.clone());
     }
     let bytes = Storage::copy_of(&bricolage_onnx::export(graph)?);
-    artefact::reread(bytes, &graph.ranges)
+    loaded::reread(bytes, &graph.ranges)
 }
 
 /// Emits a placement and has it judged.
