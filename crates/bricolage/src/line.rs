@@ -107,7 +107,8 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     let lock = search::lock(cx, &mut warnings)?;
     // The time limit is for the search: waiting for others does not count.
     let started = started + waiting.elapsed();
-    let searched = search_stages(cx, &model.hash, &cut, &tensors, &opened.database, &machine)?;
+    let known = (&opened.database, &machine);
+    let searched = search_stages(cx, &model.hash, &cut, &tensors, known, started)?;
     drop(lock);
     for planned in &searched.planned {
         let said = planned.found.warnings.iter();
@@ -181,8 +182,9 @@ fn as_saved(graph: &Graph) -> Result<Graph, Error> {
     if inputs::is_fixed(graph) {
         return Ok(graph.clone());
     }
-    let bytes = Storage::copy_of(&bricolage_onnx::export(graph)?);
-    loaded::reread(bytes, &graph.ranges)
+    let bytes = bricolage_onnx::export(graph)?;
+    let len = bytes.len();
+    loaded::reread(Storage::shared(Arc::new(bytes), 0, len), &graph.ranges)
 }
 
 /// Emits a placement and has it judged.

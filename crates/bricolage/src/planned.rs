@@ -48,19 +48,21 @@ pub(crate) struct Verified {
 }
 
 /// Searches for a plan of each planned stage, on what the reference makes of the stages before it. Each gets
-/// a share of the time limit by its number of nodes.
+/// a share of the time limit by its number of nodes, the first from `started` on.
 pub(crate) fn search_stages(
     cx: &Cx<'_>,
     model: &str,
     cut: &Cut,
     tensors: &[Tensor],
-    database: &Database,
-    machine: &Machine,
+    (database, machine): (&Database, &Machine),
+    started: Instant,
 ) -> Result<Searched, Error> {
     let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
     let fixed = inputs::is_fixed(&cut.graph);
     let nodes = |graph: &Graph| graph.nodes().count() as f64;
     let all: f64 = cut.parts.iter().filter(|p| p.planned).map(|p| nodes(&p.graph)).sum();
+    // What came before the first search counts as part of it.
+    let mut started = Some(started);
     let mut planned = Vec::new();
     let (outputs, sizes) = cut.walk(&data, |i, sizes, data| {
         let part = &cut.parts[i];
@@ -88,7 +90,7 @@ pub(crate) fn search_stages(
             graph: &graph,
             observed: &observed,
             tensors: &tensors,
-            started: Instant::now(),
+            started: started.take().unwrap_or_else(Instant::now),
         })?;
         // A search that measures nothing anew needs no reference, unless a stage follows.
         let results = match fixed {

@@ -1,7 +1,7 @@
 //! What commands share: backends, the cache folder, targets and the worker command.
 
 use crate::args::Setting;
-use bricolage::{Error, Goal, WorkerCommand, artefact, inputs};
+use bricolage::{Error, Goal, InputShape, WorkerCommand, artefact, inputs};
 use bricolage_backend::{Policy, Registry};
 use bricolage_backends::{Native, OnnxRuntime, PythonPeer, Reference};
 use bricolage_ir::Graph;
@@ -185,18 +185,26 @@ impl Target {
         }
     }
 
+    /// The sizes that the user gives, after the ranges that an artefact has.
+    pub(crate) fn shapes(&self, setting: &Setting) -> Result<Vec<InputShape>, Error> {
+        let mut shapes = match self {
+            Target::Artefact(folder) => artefact::manifest(folder)?.shapes(),
+            Target::Model(_) | Target::On(..) => Vec::new(),
+        };
+        shapes.extend(setting.shapes.iter().cloned());
+        Ok(shapes)
+    }
+
     /// The graph of the target's model, sizes bound as far as `shapes` say. For a model that only a
     /// runtime of its own understands, a graph with the model's inputs and outputs.
     pub(crate) fn graph(&self, setting: &Setting) -> Result<Graph, Error> {
         let (path, runtime) = match self {
             Target::Artefact(folder) => {
                 let graph = bricolage::import(&artefact::model(folder)?)?.graph;
-                let manifest = artefact::manifest(folder)?;
-                if manifest.sizes.is_none() {
-                    return Ok(graph);
-                }
-                let graph = inputs::bind_shapes(&graph, &manifest.shapes())?;
-                return inputs::bind_shapes(&graph, &setting.shapes);
+                return match artefact::manifest(folder)?.sizes {
+                    Some(_) => inputs::bind_shapes(&graph, &self.shapes(setting)?),
+                    None => Ok(graph),
+                };
             }
             Target::Model(path) => (path, None),
             Target::On(path, backend) => (path, Some(backend).filter(|b| !is_ours(b))),

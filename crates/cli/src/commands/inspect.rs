@@ -18,7 +18,7 @@ pub(crate) fn run(a: &Inspect) -> Result<ExitCode, Error> {
     };
     let model = bricolage::import(&file)?;
     setup::warn(&model.warnings);
-    let graph = bricolage::inputs::bind_shapes(&model.graph, &a.setting.shapes)?;
+    let graph = bricolage::inputs::bind_shapes(&model.graph, &target.shapes(&a.setting)?)?;
     let found = inspect(&graph);
     if a.output.format == Format::Json {
         print_json(&serde_json::json!({

@@ -14,7 +14,9 @@ use bricolage_backend::Policy;
 use std::{path::Path, process::ExitCode};
 
 pub(crate) fn run(a: &Optimize) -> Result<ExitCode, Error> {
-    let mut goal = Goal {
+    let target = Target::parse(&a.target)?;
+    let goal = Goal {
+        shapes: target.shapes(&a.setting)?,
         policy: match a.numerics {
             Numerics::Strict => Policy::Strict,
             Numerics::Default => Policy::Default,
@@ -23,12 +25,10 @@ pub(crate) fn run(a: &Optimize) -> Result<ExitCode, Error> {
         time_limit: a.time_limit,
         ..setup::goal(&a.setting)
     };
-    let target = Target::parse(&a.target)?;
     let backends = backends(&target, &a.backends)?;
     let model = match &target {
         Target::Artefact(folder) => {
             refuse_inside(folder, &a.output)?;
-            goal.shapes.splice(0..0, artefact::manifest(folder)?.shapes());
             artefact::model(folder)?
         }
         Target::Model(path) | Target::On(path, _) => path.clone(),
