@@ -257,8 +257,13 @@ impl DynamicSession {
                             stage.classes.remove(0);
                             self.forget();
                         }
-                        let new = self.compile(i, sizes, class)?;
-                        self.stages[i].classes.push(new);
+                        match self.compile(i, sizes, class) {
+                            Ok(new) => self.stages[i].classes.push(new),
+                            Err(error) => {
+                                self.forget();
+                                return Err(error);
+                            }
+                        }
                     }
                 }
                 let last = self.stages[i]

@@ -8,13 +8,12 @@ use crate::{
     report::{self, Report},
     search,
     stages::Cut,
-    worker::Benches,
 };
 use bricolage_backend::Registry;
 use bricolage_ir::{Graph, ValueId};
 use bricolage_measure::{Database, Machine};
 use bricolage_onnx::Model;
-use bricolage_placement::{Carried, Observed, Placed, Pricing, Unpriced, place, place_carried};
+use bricolage_placement::{Carried, Placed, place_guessed};
 use bricolage_rewrite::Rewritten;
 use bricolage_runtime::{Cancel, Plan, Pool, PoolOptions, Program, Session, ThreadPool};
 use bricolage_tensor::{Storage, Tensor};
@@ -220,37 +219,9 @@ pub(crate) fn place_carrying(
     goal: &Goal,
     carried: &[Carried],
 ) -> Result<Placed, Error> {
-    let machine = Machine::read();
-    let database = Database::in_memory(&machine)?;
-    let observed = Observed::new(graph, &[]);
-    let bench = Benches::new(registry, Arc::new(bricolage_runtime::Serial), None, PathBuf::new());
-    let cancel = Cancel::default();
-    // The past: nothing is measured.
-    let past = Instant::now().checked_sub(Duration::from_secs(1)).or_else(|| Some(Instant::now()));
-    let pricing = Pricing {
-        graph,
-        setting: goal.setting(),
-        database: &database,
-        contents: "",
-        bench: &bench,
-        observed: &observed,
-        last_level_cache: machine.last_level_cache(),
-        first_deadline: past,
-        deadline: past,
-        // Guesses are not worth a longer search.
-        cover_deadline: Instant::now().checked_add(Duration::from_secs(1)),
-        cancel: &cancel,
-        progress: &|_, _, _| {},
-    };
-    if !carried.is_empty() {
-        return Ok(place_carried(&pricing, registry, &Unpriced, carried)?);
-    }
-    let placements = place(&pricing, registry, &Unpriced)?;
-    placements
-        .all
-        .into_iter()
-        .next()
-        .ok_or_else(|| Error::Internal { what: "no placement was found".to_owned() })
+    // Guesses are not worth a longer search.
+    let until = Instant::now().checked_add(Duration::from_secs(1));
+    Ok(place_guessed(graph, registry, &goal.setting(), carried, until)?)
 }
 
 /// A model ready to run: rewritten, placed by guesses on `registry`, emitted and checked.

@@ -1,16 +1,17 @@
 //! Choices that carry over to the same graph at other sizes, where nothing is measured.
 
 use crate::{
-    ConversionPrices, Form, Offer, Offers, PlaceError, Placed, Price, Pricing, ProblemError,
-    gather, gather_whole, offers::last_resort, place::Covering,
+    Form, Offer, Offers, PlaceError, Placed, Price, ProblemError, Unpriced, gather, gather_whole,
+    offers::last_resort, place::Covering,
 };
-use bricolage_backend::{BackendKind, Registry};
+use bricolage_backend::{BackendKind, Registry, Setting};
 use bricolage_ir::{Graph, NodeId};
 use bricolage_tensor::Format;
 use serde::{Deserialize, Serialize};
 use std::{
     cell::Cell,
     collections::{HashMap, HashSet},
+    time::Instant,
 };
 
 /// What was chosen for a region, in words that hold at other sizes too.
@@ -71,39 +72,50 @@ impl Carried {
     }
 }
 
-/// Covers the graph of `p` by the choices that apply and the rest of it as backends guess; by guesses alone
-/// where no cover holds those choices. Nothing is measured or looked up.
-pub fn place_carried(
-    p: &Pricing<'_>,
+/// Covers a graph by the choices that apply and the rest of it as backends guess; by guesses alone where no
+/// cover holds those choices. Nothing is measured or looked up. After `until` few covers are looked at.
+pub fn place_guessed(
+    graph: &Graph,
     registry: &Registry,
-    conversions: &dyn ConversionPrices,
+    setting: &Setting,
     carried: &[Carried],
+    until: Option<Instant>,
 ) -> Result<Placed, PlaceError> {
     if let [whole] = carried
-        && let Some(offer) = gather_whole(p.graph, registry, &p.setting)
+        && let Some(offer) = gather_whole(graph, registry, setting)
             .into_iter()
-            .find(|o| whole.fit(o) > 0 && names(p.graph, &o.candidate.region.nodes) == whole.nodes)
+            .find(|o| whole.fit(o) > 0 && names(graph, &o.candidate.region.nodes) == whole.nodes)
     {
         return Ok(Placed::whole(offer));
     }
-    let mut offers = gather(p.graph, registry, &p.setting)?;
-    let every = offers.all.clone();
-    let mut last = offers.order.clone();
-    let trusted: HashSet<&[String]> =
-        carried.iter().filter(|c| c.is_last_resort(registry)).map(|c| &*c.nodes).collect();
-    last.retain(|&n| trusted.contains(&*names(p.graph, &[n])));
-    offers.all.extend(last_resort(p.graph, registry, &p.setting, &last));
-    offers.all = narrowed(p.graph, &offers.all, carried);
+    let mut offers = gather(graph, registry, setting)?;
+    let is_over = || until.is_some_and(|until| Instant::now() >= until);
     let cover = |offers: &Offers| {
         let unmeasured = |o: &Offer| match o.form {
             Form::View => Price::Free,
             Form::Kernel(_) => Price::Unmeasured,
         };
         let prices: Vec<Price> = offers.all.iter().map(unmeasured).collect();
-        let news = Cell::new(false);
-        let covering = Covering { p, offers, prices: &prices, conversions, news };
-        covering.cover(&|_| true, &[], "carried").map(|(placed, _)| placed)
+        let covering = Covering {
+            graph,
+            is_over: &is_over,
+            offers,
+            prices: &prices,
+            conversions: &Unpriced,
+            news: Cell::new(false),
+        };
+        covering.cover(&|_| true, &[], "guessed").map(|(placed, _)| placed)
     };
+    if carried.is_empty() {
+        return cover(&offers);
+    }
+    let every = offers.all.clone();
+    let trusted: HashSet<&[String]> =
+        carried.iter().filter(|c| c.is_last_resort(registry)).map(|c| &*c.nodes).collect();
+    let mut last = offers.order.clone();
+    last.retain(|&n| trusted.contains(&*names(graph, &[n])));
+    offers.all.extend(last_resort(graph, registry, setting, &last));
+    offers.all = narrowed(graph, &offers.all, carried);
     match cover(&offers) {
         Err(PlaceError::Problem(ProblemError::Uncoverable { .. })) => {
             offers.all = every;

@@ -18,7 +18,7 @@ mod stock;
 mod sweep;
 mod trial;
 
-pub use carry::{Carried, place_carried};
+pub use carry::{Carried, place_guessed};
 pub use conversions::{MeasuredConversions, Unpriced};
 pub use observed::Observed;
 pub use offers::{Form, Offer, Offers, gather, gather_whole};
