@@ -108,9 +108,12 @@ fn missing(name: &str) -> Error {
 }
 
 impl Part {
-    /// The stage at these sizes. Fails when they contradict each other.
+    /// The stage at these sizes. Fails when they contradict each other, or a value then takes more than the
+    /// machine's memory.
     pub(crate) fn at(&self, sizes: &Sizes) -> Result<Graph, Error> {
-        inputs::bind_sizes(&self.graph, sizes)
+        let graph = inputs::bind_sizes(&self.graph, sizes)?;
+        inputs::require_memory(&graph, graph.values())?;
+        Ok(graph)
     }
 
     /// The sizes that decide all others, in the order of `symbols`.
