@@ -1,5 +1,5 @@
 //! A thousand random shapes through an artefact: right answers, nothing measured, memory flat.
-#![allow(clippy::unwrap_used)] // a test may panic
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // a test may panic, and this one is a benchmark too
 
 use bricolage::{Cx, DynamicSession, Goal, InputShape, Progress, artefact, optimize, pool};
 use bricolage_backend::{Policy, Registry};
