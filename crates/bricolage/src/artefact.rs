@@ -3,13 +3,12 @@
 //! It is written beside its final place and moved there when it is whole. Loading checks the hash
 //! of every file and of the manifest itself, and that the machine is the one that the plan was made for.
 
-use crate::{Error, Temporary, Weights, npz};
-use bricolage_backend::Registry;
-use bricolage_ir::{Error as Difference, Graph, Tolerance};
+use crate::{Error, Goal, InputShape, Temporary, Weights, npz};
+use bricolage_backend::{Policy, Registry};
+use bricolage_ir::{Graph, Tolerance};
 use bricolage_measure::Machine;
-use bricolage_runtime::{
-    Plan, Pool, Program, Session, in_words, kind_of, map_file, open_file, read_file,
-};
+use bricolage_placement::Carried;
+use bricolage_runtime::{Plan, in_words, kind_of, map_file, open_file};
 use bricolage_tensor::Tensor;
 use rustix::fs::{CWD, RenameFlags};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -19,16 +18,17 @@ use std::{
     io::{self, BufWriter, Write},
     panic::resume_unwind,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-/// Raised when the directory changes in a way that older programs cannot read.
-pub const SCHEMA_VERSION: u32 = 2;
+pub use crate::loaded::{Loaded, load};
 
-const PLAN: &str = "plan";
-const WEIGHTS: &str = "weights.bin";
-const SELF_TEST: &str = "selftest.npz";
-const MODEL: &str = "model.onnx";
+/// Raised when the directory changes in a way that older programs cannot read.
+pub const SCHEMA_VERSION: u32 = 3;
+
+pub(crate) const PLAN: &str = "plan";
+pub(crate) const WEIGHTS: &str = "weights.bin";
+pub(crate) const SELF_TEST: &str = "selftest.npz";
+pub(crate) const MODEL: &str = "model.onnx";
 const REPORT: &str = "report.json";
 const MANIFEST: &str = "manifest.json";
 
@@ -50,6 +50,36 @@ impl Allowed {
     }
 }
 
+/// Sizes that an artefact leaves open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenSizes {
+    /// Least and largest size, by the names of sizes that inputs tell.
+    pub ranges: BTreeMap<String, (i64, i64)>,
+    /// The sizes at which it was measured, those that the model itself tells among them.
+    pub measured: BTreeMap<String, i64>,
+}
+
+/// The plan of one stage at the sizes at which it was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StagePlan {
+    /// Number of the stage.
+    pub(crate) part: u32,
+    /// The sizes that decide all others in it.
+    pub(crate) class: Vec<i64>,
+    pub(crate) plan: Plan,
+    /// Where its constants start among those of all stages.
+    pub(crate) weights_at: u64,
+    /// Its choices, for other sizes.
+    pub(crate) carried: Vec<Carried>,
+}
+
+impl StagePlan {
+    /// The plan of a model of fixed sizes.
+    pub fn only(plan: Plan) -> StagePlan {
+        StagePlan { part: 0, class: Vec::new(), plan, weights_at: 0, carried: Vec::new() }
+    }
+}
+
 /// What an artefact says of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -67,6 +97,11 @@ pub struct Manifest {
     pub threads: u32,
     /// Seed of inputs and of orders of measurement.
     pub seed: u64,
+    /// What kernels may do to the numbers.
+    pub policy: Policy,
+    /// Sizes that are open; absent when all are fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<OpenSizes>,
     /// Backends that the plan needs, with their versions.
     pub backends: BTreeMap<String, String>,
     /// Hashes of the other files; that of the manifest is the last field of its text.
@@ -75,13 +110,51 @@ pub struct Manifest {
     pub allowed: Vec<Allowed>,
 }
 
+impl Manifest {
+    /// Of a plan for `goal` and this machine, of which nothing else is known yet.
+    pub(crate) fn new(goal: &Goal, machine: Machine) -> Manifest {
+        Manifest {
+            schema_version: SCHEMA_VERSION,
+            bricolage: env!("CARGO_PKG_VERSION").to_owned(),
+            model: String::new(),
+            fingerprint: machine.fingerprint(),
+            machine,
+            threads: goal.threads as u32,
+            seed: goal.seed,
+            policy: goal.policy,
+            sizes: None,
+            backends: BTreeMap::new(),
+            files: BTreeMap::new(),
+            allowed: Vec::new(),
+        }
+    }
+
+    /// What it was optimised towards.
+    pub fn goal(&self) -> Goal {
+        Goal {
+            audit_rewrites: false,
+            threads: self.threads as usize,
+            policy: self.policy,
+            time_limit: None,
+            seed: self.seed,
+            shapes: self.shapes(),
+        }
+    }
+
+    /// The ranges of its open sizes.
+    pub fn shapes(&self) -> Vec<InputShape> {
+        let ranges = self.sizes.iter().flat_map(|s| &s.ranges);
+        ranges.map(|(name, &range)| InputShape { name: name.clone(), dims: vec![range] }).collect()
+    }
+}
+
 /// What goes into an artefact, besides the hashes.
 pub struct Contents<'a, R: Serialize> {
     /// Everything but `files`, which is filled in.
     pub manifest: Manifest,
-    /// The plan.
-    pub plan: &'a Plan,
-    /// Its constants.
+    /// The plan of every stage.
+    pub plans: &'a [StagePlan],
+    /// Their constants.
     pub weights: &'a Weights,
     /// Inputs, by name.
     pub inputs: &'a [(String, Tensor)],
@@ -196,7 +269,7 @@ fn write_all<R: Serialize>(
         Ok((name.to_owned(), hashing.hash.finalize().to_hex().to_string()))
     };
     let plan =
-        postcard::to_stdvec(contents.plan).map_err(|e| Error::Internal { what: e.to_string() })?;
+        postcard::to_stdvec(contents.plans).map_err(|e| Error::Internal { what: e.to_string() })?;
     let report = serde_json::to_string_pretty(contents.report)
         .map_err(|e| Error::Internal { what: e.to_string() })?;
     let mut manifest = contents.manifest;
@@ -277,16 +350,6 @@ fn hash_file(path: &Path) -> Result<String, Error> {
 /// Whether `path` is an artefact and not a model file.
 pub fn is_artefact(path: &Path) -> bool {
     path.join(MANIFEST).is_file()
-}
-
-/// An artefact that is ready to be opened as sessions.
-pub struct Loaded {
-    /// What the artefact says of itself.
-    pub manifest: Manifest,
-    /// The plan with its kernels and weights.
-    pub program: Arc<Program>,
-    /// Where it lies.
-    pub folder: PathBuf,
 }
 
 /// Reads only the manifest, which must be as it was written.
@@ -398,82 +461,6 @@ pub fn require_here(folder: &Path, manifest: &Manifest, registry: &Registry) -> 
         }
     }
     Ok(())
-}
-
-/// Checks hashes and machine, and rebuilds the kernels.
-pub fn load(folder: &Path, registry: &Registry) -> Result<Loaded, Error> {
-    let wrong = |why: String| Error::Artefact { path: folder.to_owned(), why };
-    let manifest = verify(folder)?;
-    require_here(folder, &manifest, registry)?;
-    let bytes = fs::read(folder.join(PLAN)).map_err(Error::file("read", &folder.join(PLAN)))?;
-    let plan: Plan =
-        postcard::from_bytes(&bytes).map_err(|e| wrong(format!("its plan is damaged: {e}")))?;
-    let path = folder.join(WEIGHTS);
-    let weights = read_file(&path).map_err(Error::file("read", &path))?;
-    let program = Program::load(plan, weights, registry)?;
-    Ok(Loaded { manifest, program: Arc::new(program), folder: folder.to_owned() })
-}
-
-impl Loaded {
-    /// A note for the user when the artefact was measured on another machine than this one.
-    pub fn foreign_machine(&self) -> Option<String> {
-        let here = Machine::read();
-        (here.fingerprint() != self.manifest.fingerprint).then(|| {
-            format!(
-                "the plan was measured on {} and may not be the best here ({}); it still runs",
-                self.manifest.machine.model, here.model
-            )
-        })
-    }
-
-    /// The inputs of the self-test, in the plan's order.
-    pub fn test_inputs(&self) -> Result<Vec<Tensor>, Error> {
-        let test = npz::read(&self.folder.join(SELF_TEST))?;
-        self.pick(&test, "input/", &self.program.plan().inputs)
-    }
-
-    fn pick(
-        &self,
-        test: &[(String, Tensor)],
-        prefix: &str,
-        ports: &[bricolage_runtime::Port],
-    ) -> Result<Vec<Tensor>, Error> {
-        let find = |p: &bricolage_runtime::Port| {
-            let name = format!("{prefix}{}", p.name);
-            let found = test.iter().find(|(n, _)| *n == name);
-            let found = found.map(|(_, t)| npz::as_type(t.clone(), p.ty.dtype));
-            found.ok_or_else(|| Error::Artefact {
-                path: self.folder.clone(),
-                why: format!("its self-test lacks `{name}`"),
-            })
-        };
-        ports.iter().map(find).collect()
-    }
-
-    /// Runs the plan on the self-test's inputs and compares with its outputs.
-    pub fn self_test(&self, pool: Arc<dyn Pool + Send + Sync>) -> Result<(), Error> {
-        let test = npz::read(&self.folder.join(SELF_TEST))?;
-        let plan = self.program.plan();
-        let inputs = self.pick(&test, "input/", &plan.inputs)?;
-        let expected = self.pick(&test, "output/", &plan.outputs)?;
-        let found = Session::open(self.program.clone(), pool)?.run(&inputs)?;
-        for ((port, (expected, found)), allowed) in
-            plan.outputs.iter().zip(expected.iter().zip(&found)).zip(&self.manifest.allowed)
-        {
-            let error = Difference::between(expected, found);
-            let share = error.share_of(&allowed.tolerance());
-            if share.is_nan() || share > 1.0 {
-                return Err(Error::Artefact {
-                    path: self.folder.clone(),
-                    why: format!(
-                        "its self-test fails on output `{}`: {error}, allowed {:.3e}",
-                        port.name, allowed.max_abs
-                    ),
-                });
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

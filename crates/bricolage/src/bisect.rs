@@ -70,9 +70,18 @@ pub fn plan_of(
     tensors: &[Tensor],
     reproducers: &Path,
 ) -> Result<Finding, Error> {
-    let graph = line::import(&artefact::model(folder)?)?.graph;
+    let graph = line::import(&artefact::model(folder)?, &[])?.graph;
     let loaded = artefact::load(folder, registry)?;
-    let mut session = Session::open(loaded.program.clone(), line::pool(threads)?)?;
+    let Some(program) = loaded.fixed() else {
+        return Err(Error::Inputs {
+            what: format!(
+                "the sizes of `{}` are open: its steps cannot be judged",
+                folder.display()
+            ),
+            help: "compare the model itself, at these sizes".to_owned(),
+        });
+    };
+    let mut session = Session::open(program.clone(), line::pool(threads)?)?;
     steps(&graph, &mut session, tensors, reproducers)
 }
 

@@ -1,237 +1,294 @@
-//! Running graphs whose sizes inputs tell, or the graph itself: a session for every shape that comes.
+//! Running graphs whose sizes inputs tell, or the graph itself: a program for every shape that comes.
 //!
-//! The graph is cut into stages. A planned stage holds nodes whose sizes are known once its inputs are;
-//! it is compiled for the sizes that it meets, by guesses, and kept for the next time. Between planned
-//! stages the reference evaluates what tells sizes or is no tensor: indices of elements that are not
-//! zero, lists, strings, bodies of loops.
+//! The graph is cut into stages ([`crate::stages`]). A planned stage is compiled for the sizes that it meets,
+//! without measuring, and kept for the next time. An artefact brings the programs of the sizes that it was
+//! measured at, and their choices, which carry over to other sizes.
+//!
+//! Memory is bounded: a stage keeps few programs besides the measured one and has one arena, as large as
+//! the largest program that it has run; constants that are packed alike are kept once.
 
-use crate::{Error, Goal, inputs, line};
+use crate::{
+    Error, Goal,
+    artefact::Loaded,
+    inputs, line,
+    stages::{Cut, Sizes},
+};
 use bricolage_backend::Registry;
-use bricolage_ir::{Graph, NodeId, Op, Role, ValueId, evaluate, learn_sizes, solve_symbols};
-use bricolage_runtime::Session;
-use bricolage_tensor::{Datum, Dim, Symbol, Tensor, Type};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use bricolage_ir::{Graph, evaluate};
+use bricolage_placement::Carried;
+use bricolage_runtime::{Arena, Buffer, Place, Pool, Program, Session, Weights};
+use bricolage_tensor::{Datum, Storage, Tensor};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
-/// Sessions of one stage that are kept, at most.
+/// Programs of one stage that are kept besides the measured one, at most.
 const MOST_CLASSES: usize = 8;
 
-/// Sizes by the symbols that stand for them.
-type Sizes = BTreeMap<Symbol, i64>;
-
 /// A graph that runs on inputs of any sizes that it allows.
-pub struct DynamicSession<'r> {
-    registry: &'r Registry,
+pub struct DynamicSession {
+    registry: Registry,
     goal: Goal,
-    graph: Graph,
+    cut: Arc<Cut>,
+    pool: Arc<dyn Pool + Send + Sync>,
     stages: Vec<Stage>,
+    constants: Constants,
+    /// Sizes of the last run.
+    sizes: Sizes,
+    /// Whether every program of the last run was measured at its sizes.
+    measured: bool,
 }
 
-/// Nodes that run together.
+/// The program of a stage at the sizes that it was measured at.
+#[derive(Clone)]
+pub(crate) struct Measured {
+    /// As [`crate::stages::Part::class`] gives them.
+    pub(crate) class: Vec<i64>,
+    pub(crate) program: Arc<Program>,
+    /// For other sizes.
+    pub(crate) carried: Arc<[Carried]>,
+}
+
+/// What a stage keeps from run to run.
+#[derive(Default)]
 struct Stage {
-    /// The nodes alone.
-    graph: Graph,
-    /// The symbols that decide every size in it.
-    symbols: Vec<Symbol>,
-    /// Sessions by the sizes of `symbols`, the one that ran last at the end; `None` where the reference
-    /// evaluates.
-    classes: Option<Vec<(Vec<i64>, Session)>>,
+    measured: Option<Measured>,
+    /// Programs of other sizes, the one that ran last at the end.
+    classes: Vec<Class>,
+    /// Of the class that ran last.
+    session: Option<(Vec<i64>, Session)>,
 }
 
-impl<'r> DynamicSession<'r> {
+struct Class {
+    sizes: Vec<i64>,
+    program: Arc<Program>,
+    /// Of its constants.
+    hashes: Vec<Hash>,
+}
+
+type Hash = [u8; 32];
+
+/// Packed constants by their content.
+#[derive(Default)]
+struct Constants {
+    /// Those of measured programs, which stay; found when a program is first compiled.
+    measured: Option<HashMap<Hash, Storage>>,
+    /// Those of other programs.
+    others: HashMap<Hash, Storage>,
+}
+
+/// The constants of a program by their content.
+fn constants_of(program: &Program) -> impl Iterator<Item = (Hash, Storage)> {
+    let constant = |buffer: &Buffer| match buffer.place {
+        Place::Constant(at) => program.weights().get(at, buffer.len),
+        _ => None,
+    };
+    let all = program.plan().buffers.iter().filter_map(constant);
+    all.map(|bytes| (*blake3::hash(&bytes).as_bytes(), bytes))
+}
+
+impl Constants {
+    /// Replaces constants that are known by the known ones, and returns the hashes of all.
+    fn share(&mut self, weights: &mut Weights, stages: &[Stage]) -> Vec<Hash> {
+        let programs = || stages.iter().filter_map(|s| Some(&*s.measured.as_ref()?.program));
+        let measured =
+            self.measured.get_or_insert_with(|| programs().flat_map(constants_of).collect());
+        let one = |bytes: &mut Storage| {
+            let hash = *blake3::hash(bytes).as_bytes();
+            match measured.get(&hash).or_else(|| self.others.get(&hash)) {
+                Some(known) => *bytes = known.clone(),
+                None => {
+                    self.others.insert(hash, bytes.clone());
+                }
+            }
+            hash
+        };
+        weights.segments_mut().map(one).collect()
+    }
+}
+
+impl DynamicSession {
     /// Simplifies the graph and cuts it into stages; nothing is compiled before the first run.
-    pub fn new(
-        registry: &'r Registry,
-        graph: Graph,
-        goal: &Goal,
-    ) -> Result<DynamicSession<'r>, Error> {
+    pub fn new(registry: &Registry, graph: Graph, goal: &Goal) -> Result<DynamicSession, Error> {
         DynamicSession::of_rewritten(registry, line::rewrite(graph)?.graph, goal)
     }
 
     /// [`DynamicSession::new`] of a graph that is rewritten already.
     pub(crate) fn of_rewritten(
-        registry: &'r Registry,
+        registry: &Registry,
         graph: Graph,
         goal: &Goal,
-    ) -> Result<DynamicSession<'r>, Error> {
-        let cut = |nodes: &[NodeId], planned: bool| {
-            // Only a foreign backend knows what these are, and it takes them at constant sizes.
-            let opaque = |&n: &NodeId| matches!(graph.node(n).op, Op::Opaque(_));
-            if !planned && nodes.iter().any(opaque) {
-                inputs::require_fixed(&graph)?;
-            }
-            let part = graph
-                .extract(nodes)
-                .map_err(|e| Error::Internal { what: format!("a stage is not well typed: {e}") })?;
-            let symbols = symbols_of(&part);
-            Ok(Stage { graph: part, symbols, classes: planned.then(Vec::new) })
-        };
-        let stages: Result<Vec<Stage>, Error> =
-            levels(&graph).iter().map(|(nodes, planned)| cut(nodes, *planned)).collect();
-        Ok(DynamicSession { registry, goal: goal.clone(), stages: stages?, graph })
+    ) -> Result<DynamicSession, Error> {
+        let cut = Arc::new(Cut::of(graph)?);
+        let pool = line::pool(goal.threads)?;
+        Ok(DynamicSession::of(registry.clone(), cut, goal.clone(), pool, &HashMap::new()))
+    }
+
+    /// A session of an artefact, whose measured programs it shares with other sessions of it. Threads that
+    /// run at the same time need one each.
+    pub fn open(
+        artefact: &Loaded,
+        pool: Arc<dyn Pool + Send + Sync>,
+    ) -> Result<DynamicSession, Error> {
+        let registry = artefact.registry.clone();
+        let goal = Goal { threads: pool.threads(), ..artefact.manifest.goal() };
+        Ok(DynamicSession::of(registry, artefact.cut()?, goal, pool, &artefact.stages))
+    }
+
+    pub(crate) fn of(
+        registry: Registry,
+        cut: Arc<Cut>,
+        goal: Goal,
+        pool: Arc<dyn Pool + Send + Sync>,
+        measured: &HashMap<usize, Measured>,
+    ) -> DynamicSession {
+        let stage = |i| Stage { measured: measured.get(&i).cloned(), ..Stage::default() };
+        let stages = (0..cut.parts.len()).map(stage).collect();
+        let (constants, sizes) = (Constants::default(), Sizes::new());
+        DynamicSession { registry, goal, cut, pool, stages, constants, sizes, measured: false }
     }
 
     /// The graph that runs: inputs and outputs are those of the model.
     pub fn graph(&self) -> &Graph {
-        &self.graph
+        &self.cut.graph
     }
 
-    /// How many sessions are kept, over all stages.
-    pub fn sessions(&self) -> usize {
-        self.stages.iter().filter_map(|s| s.classes.as_ref()).map(Vec::len).sum()
+    /// How many programs are kept, over all stages, besides measured ones.
+    pub fn classes(&self) -> usize {
+        self.stages.iter().map(|s| s.classes.len()).sum()
+    }
+
+    /// Bytes of all arenas.
+    pub fn arena_bytes(&self) -> usize {
+        let open = self.stages.iter().filter_map(|s| s.session.as_ref());
+        open.map(|(_, session)| session.arena().len()).sum()
+    }
+
+    /// Bytes of packed constants that are kept besides those of measured programs.
+    pub fn constant_bytes(&self) -> usize {
+        self.constants.others.values().map(|bytes| bytes.len()).sum()
+    }
+
+    /// In words that the last run was at sizes that nothing was measured at; `None` when it was measured.
+    pub fn unmeasured(&self) -> Option<String> {
+        if self.measured {
+            return None;
+        }
+        let sizes: Vec<String> = self.sizes.iter().map(|(s, n)| format!("{s}={n}")).collect();
+        let sizes = match &sizes[..] {
+            [] => "these sizes".to_owned(),
+            all => all.join(", "),
+        };
+        let how = match self.stages.iter().any(|s| s.measured.is_some()) {
+            true => "choices of the measured sizes carry over, guesses fill in",
+            false => "guesses decided",
+        };
+        Some(format!("{sizes}: not measured; {how}"))
     }
 
     /// Runs once on inputs in the graph's order, and returns the outputs by name.
     pub fn run(&mut self, given: &[Datum]) -> Result<Vec<(String, Datum)>, Error> {
-        let mut sizes = solve_symbols(&self.graph, given)
-            .map_err(|e| Error::Inputs { what: e.to_string(), help: String::new() })?;
-        let name = |v: ValueId| self.graph.value(v).name.to_string();
-        let mut live: HashMap<String, Datum> =
-            self.graph.inputs.iter().map(|&v| name(v)).zip(given.iter().cloned()).collect();
-        for &v in &self.graph.outputs {
-            if let Role::Constant(t) = &self.graph.value(v).role {
-                live.insert(name(v), t.clone().into());
-            }
-        }
-        let mut last_read: HashMap<String, usize> = HashMap::new();
-        for (i, stage) in self.stages.iter().enumerate() {
-            let read = stage.graph.inputs.iter().map(|&v| stage.graph.value(v).name.to_string());
-            last_read.extend(read.map(|name| (name, i)));
-        }
-        let kept: HashSet<String> = self.graph.outputs.iter().map(|&v| name(v)).collect();
-        for (i, stage) in self.stages.iter_mut().enumerate() {
-            let operand = |&v: &ValueId| {
-                let name = &*stage.graph.value(v).name;
-                live.get(name).cloned().ok_or_else(|| missing(name))
-            };
-            let data: Vec<Datum> =
-                stage.graph.inputs.iter().map(operand).collect::<Result<_, _>>()?;
-            let results = stage.run(self.registry, &self.goal, &sizes, data)?;
-            for (&v, datum) in stage.graph.outputs.iter().zip(results) {
-                learn(&stage.graph, v, &datum, &mut sizes)?;
-                live.insert(stage.graph.value(v).name.to_string(), datum);
-            }
-            live.retain(|name, _| {
-                kept.contains(name) || last_read.get(name).is_some_and(|&r| r > i)
-            });
-        }
-        let output = |&v: &ValueId| {
-            let name = name(v);
-            let datum = live.get(&name).cloned().ok_or_else(|| missing(&name))?;
-            Ok((name, datum))
-        };
-        self.graph.outputs.iter().map(output).collect()
+        let cut = self.cut.clone();
+        self.measured = true;
+        let (outputs, sizes) = cut.walk(given, |i, sizes, data| self.run_stage(i, sizes, data))?;
+        self.sizes = sizes;
+        Ok(outputs)
     }
-}
 
-fn missing(name: &str) -> Error {
-    Error::Internal { what: format!("no stage makes `{name}` before it is read") }
-}
-
-impl Stage {
-    fn run(
+    fn run_stage(
         &mut self,
-        registry: &Registry,
-        goal: &Goal,
+        i: usize,
         sizes: &Sizes,
         data: Vec<Datum>,
     ) -> Result<Vec<Datum>, Error> {
-        let bind = |graph: &Graph| {
-            let bound = graph.bind(&|s| sizes.get(s).map(|&n| Dim::from(n)));
-            bound.map_err(|e| Error::Inputs {
-                what: format!("the model does not fit these sizes: {e}"),
-                help: String::new(),
-            })
-        };
-        let Some(classes) = &mut self.classes else {
-            return Ok(evaluate(&bind(&self.graph)?, &data)?);
-        };
-        let class: Vec<i64> =
-            self.symbols.iter().map(|s| sizes.get(s).copied().unwrap_or(0)).collect();
-        match classes.iter().position(|(known, _)| *known == class) {
-            Some(at) => classes[at..].rotate_left(1),
-            None => {
-                if classes.len() == MOST_CLASSES {
-                    classes.remove(0);
-                }
-                let (_, _, session) = line::compile_unmeasured(registry, bind(&self.graph)?, goal)?;
-                classes.push((class, session));
-            }
+        let part = &self.cut.parts[i];
+        if !part.planned {
+            return Ok(evaluate(&part.at(sizes)?, &data)?);
         }
-        let session = match classes.last_mut() {
-            Some((_, session)) => session,
-            None => return Err(Error::Internal { what: "a stage has no session".to_owned() }),
-        };
+        let class = part.class(sizes);
+        let is_measured = self.stages[i].measured.as_ref().is_some_and(|m| m.class == class);
+        self.measured &= is_measured;
         let tensors: Option<Vec<Tensor>> =
             data.into_iter().map(|d| d.as_tensor().cloned()).collect();
         let tensors = tensors.ok_or_else(|| Error::Internal {
             what: "a planned stage reads something other than a tensor".to_owned(),
         })?;
-        Ok(session.run(&tensors)?.into_iter().map(Datum::from).collect())
-    }
-}
-
-/// Takes the sizes that a value tells. Fails when they contradict those that were told before.
-fn learn(graph: &Graph, value: ValueId, datum: &Datum, sizes: &mut Sizes) -> Result<(), Error> {
-    let ty = &graph.fact(value).ty;
-    learn_sizes(ty, datum, sizes);
-    let (Type::Tensor(t), Datum::Tensor(found)) = (ty, datum) else { return Ok(()) };
-    let known = |d: &Dim| d.substitute(&|s| sizes.get(s).map(|&n| Dim::from(n))).as_const();
-    let mut dims = t.shape.iter().zip(found.dims());
-    if t.shape.len() == found.dims().len() && dims.all(|(d, &n)| known(d).is_none_or(|k| k == n)) {
-        return Ok(());
-    }
-    let name = &graph.value(value).name;
-    Err(Error::Inputs {
-        what: format!("value `{name}` is {ty} and came out as {}", found.ty()),
-        help: String::new(),
-    })
-}
-
-/// Every symbol in the types and the attributes of a graph, each once.
-fn symbols_of(graph: &Graph) -> Vec<Symbol> {
-    let mut all = Vec::new();
-    for v in graph.values() {
-        graph.fact(v).ty.symbols(&mut all);
-    }
-    for n in graph.nodes() {
-        all.extend(graph.node(n).op.symbols());
-    }
-    all.sort();
-    all.dedup();
-    all
-}
-
-/// The nodes stage by stage, and whether each stage is planned.
-///
-/// A planned node joins the first planned stage at whose start its operands from other stages, and every
-/// size in it, are known; another one the first stage of its kind at which its operands are there.
-fn levels(graph: &Graph) -> Vec<(Vec<NodeId>, bool)> {
-    // Even numbers are planned stages. What inputs and constants tell is known before the first.
-    let mut told: HashMap<Symbol, usize> = graph.symbols().into_iter().map(|s| (s, 0)).collect();
-    let mut made: HashMap<ValueId, usize> = HashMap::new();
-    let mut stages: BTreeMap<usize, Vec<NodeId>> = BTreeMap::new();
-    for id in graph.order() {
-        let node = graph.node(id);
-        let mut needed = node.op.symbols();
-        let values = node.inputs.iter().flatten().chain(&node.outputs);
-        let mut tensors = true;
-        for &v in values {
-            let ty = &graph.fact(v).ty;
-            tensors &= matches!(ty, Type::Tensor(_));
-            ty.symbols(&mut needed);
+        let (known, mut session) = match self.stages[i].session.take() {
+            Some((known, session)) if known == class => (known, session),
+            open => {
+                let arena = open.map(|(_, session)| session.into_arena());
+                let session = self.switch(i, sizes, &class, arena)?;
+                (class, session)
+            }
+        };
+        match session.run(&tensors) {
+            Ok(results) => {
+                self.stages[i].session = Some((known, session));
+                Ok(results.into_iter().map(Datum::from).collect())
+            }
+            Err(error) => {
+                // What failed once is not kept.
+                self.stages[i].classes.retain(|c| c.sizes != known);
+                self.forget();
+                Err(error.into())
+            }
         }
-        let planned = tensors && needed.iter().all(|s| told.contains_key(s));
-        let parity = usize::from(!planned);
-        let from = node.inputs.iter().flatten().filter_map(|v| made.get(v));
-        // A symbol is told when the stage that tells it has ended.
-        let sizes = needed.iter().filter_map(|s| told.get(s));
-        let first = from.chain(sizes).copied().max().unwrap_or(0);
-        let stage = first + usize::from(first % 2 != parity);
-        for s in needed {
-            told.entry(s).or_insert(stage + 1);
-        }
-        made.extend(node.outputs.iter().map(|&v| (v, stage)));
-        stages.entry(stage).or_default().push(id);
     }
-    stages.into_iter().map(|(number, nodes)| (nodes, number % 2 == 0)).collect()
+
+    /// A session of a stage at a class, in the arena of the class before it.
+    fn switch(
+        &mut self,
+        i: usize,
+        sizes: &Sizes,
+        class: &[i64],
+        arena: Option<Arena>,
+    ) -> Result<Session, Error> {
+        let stage = &mut self.stages[i];
+        let program = match &stage.measured {
+            Some(measured) if measured.class == class => measured.program.clone(),
+            _ => {
+                match stage.classes.iter().position(|c| c.sizes == class) {
+                    Some(at) => stage.classes[at..].rotate_left(1),
+                    None => {
+                        if stage.classes.len() == MOST_CLASSES {
+                            stage.classes.remove(0);
+                            self.forget();
+                        }
+                        match self.compile(i, sizes, class) {
+                            Ok(new) => self.stages[i].classes.push(new),
+                            Err(error) => {
+                                self.forget();
+                                return Err(error);
+                            }
+                        }
+                    }
+                }
+                let last = self.stages[i]
+                    .classes
+                    .last()
+                    .ok_or_else(|| Error::Internal { what: "a stage has no program".to_owned() })?;
+                last.program.clone()
+            }
+        };
+        Ok(Session::open_in(program, self.pool.clone(), arena)?)
+    }
+
+    fn compile(&mut self, i: usize, sizes: &Sizes, class: &[i64]) -> Result<Class, Error> {
+        let graph = line::rewrite(self.cut.parts[i].at(sizes)?)?.graph;
+        inputs::require_fixed(&graph)?;
+        let carried = self.stages[i].measured.as_ref().map_or(&[][..], |m| &*m.carried);
+        let placed = line::place_carrying(&self.registry, &graph, &self.goal, carried)?;
+        let mut emitted = line::emit_checked(&self.registry, &self.goal, &graph, &placed)?;
+        let hashes = self.constants.share(&mut emitted.weights, &self.stages);
+        let program = Program::new(emitted.plan, emitted.kernels, emitted.weights)?;
+        Ok(Class { sizes: class.to_vec(), program: Arc::new(program), hashes })
+    }
+
+    /// Drops constants that no program has.
+    fn forget(&mut self) {
+        let classes = self.stages.iter().flat_map(|s| &s.classes);
+        let needed: HashSet<Hash> = classes.flat_map(|c| c.hashes.iter().copied()).collect();
+        self.constants.others.retain(|hash, _| needed.contains(hash));
+    }
 }

@@ -1,13 +1,13 @@
 //! From a placement to a plan: an order, a place for every tensor, and packed constants.
 
-use crate::{Error, Weights};
+use crate::Error;
 use bricolage_backend::{Bound, Packed, Registry, Setting};
 use bricolage_ir::{Graph, Role, ValueId};
 use bricolage_memory::{Fitted, Held, Schedule, Use, fit};
 use bricolage_placement::{Form, MeasuredConversions, Placed};
 use bricolage_runtime::{
     ALIGNMENT, Action, Buffer, BufferId, Dims, Kernel, KernelSource, Place, Plan, Port, Queue,
-    RunStep, Step,
+    RunStep, Step, Weights,
 };
 use bricolage_tensor::{Format, Tensor, TensorType, Type};
 use std::{collections::HashMap, sync::Arc};

@@ -64,6 +64,20 @@ pub enum Error {
         /// What would help.
         help: String,
     },
+    /// An input has a size outside the range that was given for it.
+    #[error("input `{input}` has {found} for `{size}`, which goes from {low} to {high}")]
+    OutOfRange {
+        /// Name of the input.
+        input: String,
+        /// Name of the size.
+        size: String,
+        /// The size of the input.
+        found: i64,
+        /// The least size.
+        low: i64,
+        /// The largest size.
+        high: i64,
+    },
     /// A backend that is not known or not present was asked for.
     #[error("{what}")]
     Backend {
@@ -158,6 +172,7 @@ impl Error {
             Error::Npz(_) => "file::npz",
             Error::Symbolic { .. } => "type::symbolic-dim",
             Error::Inputs { .. } => "run::wrong-inputs",
+            Error::OutOfRange { .. } => "run::out-of-range",
             Error::Backend { .. } => "backend::absent",
             Error::Place(PlaceError::Uncovered { .. }) => "place::uncovered",
             Error::Place(_) => "place::failed",
@@ -193,9 +208,14 @@ impl Error {
             Error::Inputs { help, .. } | Error::Backend { help, .. } if !help.is_empty() => {
                 Some(help.clone())
             }
-            Error::Symbolic { .. } => {
-                Some("fix the sizes with --shape NAME:1x3x224x224".to_owned())
-            }
+            Error::Symbolic { .. } => Some(
+                "give the sizes with --shape NAME:1x3x224x224, or a range of them with 1..32 for a number"
+                    .to_owned(),
+            ),
+            Error::OutOfRange { .. } => Some(
+                "give a wider range with --shape; an artefact keeps the one that it was optimised for"
+                    .to_owned(),
+            ),
             Error::Import { error, .. } if error.is_unsupported() => {
                 let whole = "a foreign runtime takes the model whole in `run`, `bench` and `compare`, as \
                              MODEL@onnxruntime";

@@ -7,19 +7,44 @@ use bricolage_measure::Machine;
 use bricolage_tensor::{Datum, Dim, Rng, Symbol, Tensor, Type};
 use std::collections::BTreeMap;
 
-/// Gives every symbolic dim of the inputs the size that `shapes` say, and infers all types anew.
+/// Gives the open sizes of the inputs the sizes that `shapes` say, infers all types anew, and adds the
+/// ranges that `shapes` say to those of the graph.
 ///
-/// Symbols that no shape mentions stay. Fails when a shape names no input, or does not fit it.
+/// Symbols that no shape mentions stay. Fails when a shape names no input and no open size, or does not fit.
 pub fn bind_shapes(graph: &Graph, shapes: &[InputShape]) -> Result<Graph, Error> {
-    let mut sizes: BTreeMap<Symbol, i64> = BTreeMap::new();
+    let mut ranges = graph.ranges.clone();
+    let mut narrow = |symbol: &Symbol, (low, high): (i64, i64)| {
+        let (least, most) = ranges.get(symbol);
+        let both = (low.max(least), high.min(most));
+        if both.0 > both.1 {
+            return Err(format!(
+                "`{symbol}` cannot be {} and {}",
+                span((least, most)),
+                span((low, high))
+            ));
+        }
+        ranges.0.insert(symbol.clone(), both);
+        Ok(())
+    };
     for shape in shapes {
-        let value = graph.inputs.iter().copied().find(|&v| *graph.value(v).name == *shape.input);
-        let value = value.ok_or_else(|| Error::Inputs {
-            what: format!("there is no input `{}`", shape.input),
-            help: format!("the inputs are {}", names(graph)),
-        })?;
+        let value = graph.inputs.iter().copied().find(|&v| *graph.value(v).name == *shape.name);
+        let Some(value) = value else {
+            let symbol = graph.symbols().into_iter().find(|s| *s.0 == *shape.name);
+            let (Some(symbol), [range]) = (symbol, &shape.dims[..]) else {
+                return Err(Error::Inputs {
+                    what: format!(
+                        "there is no input `{}`, and no open size of that name with {} dims",
+                        shape.name,
+                        shape.dims.len()
+                    ),
+                    help: format!("the inputs are {}", names(graph)),
+                });
+            };
+            narrow(&symbol, *range).map_err(|what| Error::Inputs { what, help: String::new() })?;
+            continue;
+        };
         let wrong = |why: String| Error::Inputs {
-            what: format!("input `{}` is {}: {why}", shape.input, graph.fact(value)),
+            what: format!("input `{}` is {}: {why}", shape.name, graph.fact(value)),
             help: String::new(),
         };
         let Type::Tensor(t) = &graph.fact(value).ty else {
@@ -28,25 +53,68 @@ pub fn bind_shapes(graph: &Graph, shapes: &[InputShape]) -> Result<Graph, Error>
         if t.shape.len() != shape.dims.len() {
             return Err(wrong(format!("found {} dims", shape.dims.len())));
         }
-        for (dim, &size) in t.shape.iter().zip(&shape.dims) {
+        for (dim, &range) in t.shape.iter().zip(&shape.dims) {
             match (dim.as_symbol(), dim.as_const()) {
-                (Some(symbol), _) => match sizes.insert(symbol.clone(), size) {
-                    Some(other) if other != size => {
-                        return Err(wrong(format!("`{symbol}` cannot be {other} and {size}")));
-                    }
-                    _ => {}
-                },
-                (None, Some(fixed)) if fixed != size => {
-                    return Err(wrong(format!("found {size} where it has {fixed}")));
+                (Some(symbol), _) => narrow(symbol, range).map_err(wrong)?,
+                (None, Some(fixed)) if fixed < range.0 || fixed > range.1 => {
+                    return Err(wrong(format!("found {} where it has {fixed}", span(range))));
                 }
                 _ => {}
             }
         }
     }
-    bind_sizes(graph, &sizes)
+    let known = ranges.0.iter().filter(|(_, r)| r.0 == r.1).map(|(s, r)| (s.clone(), r.0));
+    let mut bound = bind_sizes(graph, &known.collect())?;
+    ranges.0.retain(|_, r| r.0 < r.1);
+    bound.ranges = ranges;
+    Ok(bound)
 }
 
-fn bind_sizes(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Graph, Error> {
+/// A range of sizes in words.
+pub(crate) fn span((low, high): (i64, i64)) -> String {
+    match (low == high, high) {
+        (true, _) => low.to_string(),
+        (false, i64::MAX) => format!("at least {low}"),
+        (false, _) => format!("{low}..{high}"),
+    }
+}
+
+/// The graph with every size that has a range at the upper end of it: there it is measured.
+pub fn at_upper_ends(graph: &Graph) -> Result<Graph, Error> {
+    if graph.ranges.0.is_empty() {
+        return Ok(graph.clone());
+    }
+    let ends = graph.ranges.0.iter().map(|(symbol, range)| (symbol.clone(), range.1));
+    bind_sizes(graph, &ends.collect())
+}
+
+/// Fails when an input has a size outside the graph's ranges.
+pub(crate) fn require_ranges(graph: &Graph, given: &[Datum]) -> Result<(), Error> {
+    for (&value, datum) in graph.inputs.iter().zip(given) {
+        let (shape, dims) = match (&graph.fact(value).ty, datum) {
+            (Type::Tensor(t), Datum::Tensor(given)) => (&t.shape, given.dims()),
+            (Type::Strings(shape), Datum::Strings(given)) => (shape, given.dims()),
+            _ => continue,
+        };
+        for (dim, &found) in shape.iter().zip(dims) {
+            let Some(symbol) = dim.as_symbol() else { continue };
+            let (low, high) = graph.ranges.get(symbol);
+            if found < low || found > high {
+                return Err(Error::OutOfRange {
+                    input: graph.value(value).name.to_string(),
+                    size: symbol.to_string(),
+                    found,
+                    low,
+                    high,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The graph with these sizes in place of their symbols. Fails when they contradict each other.
+pub(crate) fn bind_sizes(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Graph, Error> {
     let bound = graph.bind(&|s| sizes.get(s).map(|&n| Dim::from(n)));
     bound.map_err(|e| Error::Inputs {
         what: format!("the model does not fit these sizes: {e}"),
@@ -55,13 +123,14 @@ fn bind_sizes(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Graph, Err
 }
 
 /// Binds the symbols of the inputs to the dims of `tensors`, which are in the graph's order. Fails when
-/// a value then takes more than the machine's memory.
+/// they lie outside the graph's ranges, or a value then takes more than the machine's memory.
 pub fn bind_to(graph: &Graph, tensors: &[Tensor]) -> Result<Graph, Error> {
     let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
     let sizes = bricolage_ir::solve_symbols(graph, &data).map_err(|e| Error::Inputs {
         what: e.to_string(),
         help: format!("the inputs are {}", names(graph)),
     })?;
+    require_ranges(graph, &data)?;
     let bound = bind_sizes(graph, &sizes)?;
     require_memory(&bound, bound.values())?;
     Ok(bound)
@@ -77,7 +146,10 @@ const NUMBER: u64 = 8;
 
 /// Fails when a value with fixed sizes takes more than the machine's memory; computed values are
 /// evaluated by the reference, which takes more.
-fn require_memory(graph: &Graph, values: impl Iterator<Item = ValueId>) -> Result<(), Error> {
+pub(crate) fn require_memory(
+    graph: &Graph,
+    values: impl Iterator<Item = ValueId>,
+) -> Result<(), Error> {
     let memory = Machine::read().memory;
     for value in values {
         let Type::Tensor(t) = &graph.fact(value).ty else { continue };
@@ -136,8 +208,9 @@ pub fn require_fixed(graph: &Graph) -> Result<(), Error> {
     require_memory(graph, graph.values())
 }
 
-/// Seeded contents for every input, each as [`Draw::of`] says.
+/// Seeded contents for every input, each as [`Draw::of`] says; sizes that have a range are at its upper end.
 pub fn sample_inputs(graph: &Graph, seed: u64) -> Result<Vec<Tensor>, Error> {
+    let graph = &at_upper_ends(graph)?;
     require_memory(graph, graph.inputs.iter().copied())?;
     let mut rng = Rng::new(seed ^ 0x6272_6963);
     let mut tensors = Vec::new();

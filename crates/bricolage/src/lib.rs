@@ -18,16 +18,21 @@ mod goal;
 pub mod inputs;
 mod inspect;
 mod line;
+mod loaded;
 pub mod npz;
+mod opened;
 mod original;
+mod planned;
 pub mod reduce;
 pub mod report;
 pub mod reproducer;
+mod search;
+mod stages;
 pub mod target;
 pub mod temporary;
-mod weights;
 pub mod worker;
 
+pub use bricolage_runtime::Weights;
 pub use check::check;
 pub use dynamic::DynamicSession;
 pub use emit::{Emitted, constant_bytes, emit};
@@ -38,6 +43,6 @@ pub use line::{
     Cx, Outcome, compile_unmeasured, import, import_interface, optimize, place_unmeasured, pool,
     rewrite, rewrite_audited, save_unmeasured,
 };
+pub use opened::Opened;
 pub use temporary::Temporary;
-pub use weights::Weights;
 pub use worker::WorkerCommand;

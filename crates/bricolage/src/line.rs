@@ -3,27 +3,23 @@
 use crate::{
     Emitted, Error, Goal, InputShape, Progress, WorkerCommand, artefact, check,
     claim::Claim,
-    constant_bytes, contest, emit, inputs,
+    constant_bytes, contest, emit, inputs, loaded,
     original::Original,
+    planned::search_stages,
     report::{self, Report},
-    reproducer,
-    worker::{Benches, Worker},
+    reproducer, search,
+    stages::Cut,
 };
 use bricolage_backend::Registry;
-use bricolage_ir::{Graph, NodeId};
-use bricolage_measure::{Database, Machine, MeasuringLock};
+use bricolage_ir::{Graph, ValueId};
+use bricolage_measure::{Database, Machine};
 use bricolage_onnx::Model;
-use bricolage_placement::{
-    Form, MeasuredConversions, Observed, Placed, PlacedRegion, Placements, Price, Pricing,
-    Unpriced, gather_whole, place,
-};
+use bricolage_placement::{Carried, Placed, place_guessed};
 use bricolage_rewrite::{Audit, Rewritten};
 use bricolage_runtime::{Cancel, Plan, Pool, PoolOptions, Program, Session, ThreadPool};
-use bricolage_tensor::{Datum, Tensor};
+use bricolage_tensor::{Datum, Storage, Tensor};
 use std::{
-    cell::RefCell,
     path::{Path, PathBuf},
-    rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -53,13 +49,13 @@ pub struct Outcome {
 }
 
 /// Reads an ONNX model. Weights stay in the mapped file. A model that has no meaning here while its
-/// sizes are open is read for inputs of `shapes`.
+/// sizes are open is read for inputs of `shapes`, as far as those are single sizes.
 pub fn import(path: &Path, shapes: &[InputShape]) -> Result<Model, Error> {
-    let open = bricolage_onnx::load(path);
-    let read = match open {
+    let read = match bricolage_onnx::load(path) {
         Err(error) if error.is_unsupported() && !shapes.is_empty() => {
-            let sizes: Vec<(&str, &[i64])> =
-                shapes.iter().map(|s| (s.input.as_str(), s.dims.as_slice())).collect();
+            let all: Vec<(&str, Vec<i64>)> =
+                shapes.iter().filter_map(|s| Some((s.name.as_str(), s.fixed()?))).collect();
+            let sizes: Vec<(&str, &[i64])> = all.iter().map(|(n, d)| (*n, d.as_slice())).collect();
             bricolage_onnx::load_sized(path, &sizes).or(Err(error))
         }
         other => other,
@@ -114,20 +110,22 @@ pub fn pool(threads: usize) -> Result<Arc<dyn Pool + Send + Sync>, Error> {
 }
 
 /// Takes a model to an artefact in `out`: imports, rewrites, places by measurement, emits, checks,
-/// verifies and saves.
+/// verifies and saves. Sizes that have a range are measured at its upper end.
 pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result<Outcome, Error> {
     artefact::require_room(out, overwrite)?;
     let _claim = Claim::take(&cx.cache, out)?;
-    match search(cx, path, out, overwrite, cx.goal.audit_rewrites) {
+    let outcome = make(cx, path, out, overwrite, cx.goal.audit_rewrites);
+    match outcome {
         // Which rewrite it was takes an evaluation of each; the search is repeated without it.
         Err(Error::Rewrite { .. }) if !cx.goal.audit_rewrites => {
-            search(cx, path, out, overwrite, true)
+            make(cx, path, out, overwrite, true)
         }
-        result => result,
+        other => other,
     }
 }
 
-fn search(
+/// [`optimize`], each rewrite evaluated where `audit` asks for it.
+fn make(
     cx: &Cx<'_>,
     path: &Path,
     out: &Path,
@@ -152,9 +150,9 @@ fn search(
     } else {
         (rewrite(graph.clone())?, None)
     };
-    let graph = &rewritten.graph;
-    inputs::require_fixed(graph)?;
-    let observed = Observed::new(graph, &data);
+    let largest = inputs::at_upper_ends(&rewritten.graph)?;
+    inputs::require_memory(&largest, largest.values())?;
+    let cut = Arc::new(Cut::of(as_saved(&rewritten.graph)?)?);
 
     let machine = Machine::read();
     let opened = Database::open(&cx.cache, &machine)?;
@@ -167,45 +165,16 @@ fn search(
         ));
     }
     let waiting = Instant::now();
-    let lock = lock(cx, &mut warnings)?;
+    let lock = search::lock(cx, &mut warnings)?;
     // The time limit is for the search: waiting for others does not count.
     let started = started + waiting.elapsed();
-    let search = search_name(cx, &model, graph, &tensors);
-    let limit = cx.goal.time_limit.map_or(f64::INFINITY, |l| l.as_secs_f64());
-    let ended = opened.database.note(&search)?.and_then(|text| text.parse::<f64>().ok());
-    let exhausted = ended.is_some_and(|before| limit <= before);
-    let known = (&opened.database, search.as_str());
-    let placed = placements(cx, graph, &observed, known, &machine, started, exhausted)?;
-    let best = contest::run(&contest::Contest {
-        cx,
-        model: &model,
-        graph,
-        observed: &observed,
-        original: &original,
-        tensors: &tensors,
-        database: &opened.database,
-        deadline: cx.goal.time_limit.and_then(|limit| started.checked_add(limit)),
-        exhausted,
-        scratch: cx.cache.join("scratch"),
-        placed: &placed.all,
-        floors: contest::Floors::default(),
-    })?;
+    let known = (&opened.database, &machine);
+    let searched = search_stages(cx, &model.hash, &cut, &tensors, known, started)?;
     drop(lock);
-    if !cx.cancel.is_cancelled() && !exhausted {
-        opened.database.set_note(&search, &limit.to_string())?;
+    for planned in &searched.planned {
+        let said = planned.found.warnings.iter();
+        warnings.extend(said.map(|w| format!("{}{w}", searched.label(planned))));
     }
-    warnings.extend(best.warnings.iter().cloned());
-    if placed.effort.skipped > 0 {
-        let (skipped, all) = (placed.effort.skipped, placed.offers);
-        warnings.push(match exhausted {
-            true => format!(
-                "an earlier search with as much time ended without {skipped} of {all} offers; one \
-                 with a longer limit measures them"
-            ),
-            false => format!("there was no time to measure {skipped} of {all} offers"),
-        });
-    }
-
     let spent = started.elapsed();
     if let Some(limit) = cx.goal.time_limit
         && spent > limit
@@ -218,233 +187,67 @@ fn search(
         ));
     }
     step("save");
-    let chosen = &placed.all[best.chosen];
-    let emitted = &best.emitted;
-    let report = Report {
-        schema_version: report::SCHEMA_VERSION,
-        bricolage: env!("CARGO_PKG_VERSION").to_owned(),
-        model: path.display().to_string(),
-        model_hash: model.hash.clone(),
-        machine: machine.clone(),
-        threads: cx.goal.threads as u32,
-        seed: cx.goal.seed,
+    let sizes = (!inputs::is_fixed(&cut.graph)).then(|| artefact::OpenSizes {
+        ranges: cut.graph.ranges.0.iter().map(|(s, r)| (s.to_string(), *r)).collect(),
+        measured: searched.sizes.iter().map(|(s, n)| (s.to_string(), *n)).collect(),
+    });
+    let verified = searched.verify(cx, &cut, &tensors, sizes.is_some())?;
+    warnings.extend(original.require(&verified, &model.hash, &opened.database)?);
+    let mut report = Report {
         inputs: draws,
-        rewrites: rewritten
-            .applied
-            .iter()
-            .map(|a| report::Applied {
-                rule: a.rule.to_owned(),
-                times: a.times,
-                numerics: a.numerics.to_string(),
-            })
-            .collect(),
+        rewrites: rewritten.applied.iter().map(report::Applied::of).collect(),
         audited,
-        nodes: (before, graph.nodes().count()),
-        contenders: best.contenders.clone(),
-        ratio_to_best_single: best.ratio,
-        regions: chosen.regions.iter().map(|r| region_report(graph, r)).collect(),
-        conversions: chosen
-            .conversions
-            .iter()
-            .map(|c| report::Conversion {
-                value: graph.value(c.value).name.to_string(),
-                from: c.from.to_string(),
-                to: c.to.to_string(),
-                median_ns: match &c.price {
-                    Price::Measured(m) => Some(m.median_ns),
-                    _ => None,
-                },
-            })
-            .collect(),
-        declined: declined(graph, &placed),
-        refused: placed
-            .refused
-            .iter()
-            .map(|(backend, what, nodes, why)| report::Refusal {
-                backend: backend.clone(),
-                what: what.clone(),
-                nodes: origins(graph, nodes),
-                why: why.clone(),
-            })
-            .collect(),
-        offers: placed.offers,
-        known: placed.effort.known + best.known,
-        measured: placed.effort.measured + best.measured,
-        skipped: placed.effort.skipped,
-        exact: chosen.exact,
-        memory: report::Memory {
-            arena_bytes: emitted.plan.arena,
-            live_peak_bytes: emitted.live_peak,
-            weights_bytes: emitted.plan.weights,
-            constants_bytes: constant_bytes(graph),
-        },
-        allowed: best.allowed.clone(),
-        error_share: best.error_share,
+        nodes: (before, cut.graph.nodes().count()),
+        sizes: sizes.clone(),
+        allowed: verified.allowed.clone(),
+        error_share: verified.error_share,
         warnings,
-        seconds: started.elapsed().as_secs_f64(),
+        ..Report::new(path, &model.hash, &cx.goal, machine.clone())
     };
-    let named = |ports: &[bricolage_runtime::Port], tensors: &[Tensor]| {
-        ports.iter().zip(tensors).map(|(p, t)| (p.name.clone(), t.clone())).collect::<Vec<_>>()
-    };
-    let mut backends = std::collections::BTreeMap::new();
-    for source in &emitted.plan.kernels {
-        if let Ok(backend) = cx.registry.get(&source.recipe.backend) {
-            backends.insert(backend.name().to_owned(), backend.version());
-        }
+    report.memory.constants_bytes = constant_bytes(&cut.graph);
+    for planned in &searched.planned {
+        report.add(&searched.label(planned), &planned.graph, &planned.found);
     }
+    let (plans, weights) = searched.merge();
+    report.memory.weights_bytes = weights.len();
+    report.seconds = started.elapsed().as_secs_f64();
     let manifest = artefact::Manifest {
-        schema_version: artefact::SCHEMA_VERSION,
-        bricolage: env!("CARGO_PKG_VERSION").to_owned(),
         model: model.hash.clone(),
-        fingerprint: machine.fingerprint(),
-        machine,
-        threads: cx.goal.threads as u32,
-        seed: cx.goal.seed,
-        backends,
-        files: std::collections::BTreeMap::new(),
-        allowed: best.allowed.clone(),
+        backends: searched.backends(cx.registry, sizes.is_some()),
+        sizes,
+        allowed: verified.allowed,
+        ..artefact::Manifest::new(&cx.goal, machine)
     };
     artefact::save(
         out,
         overwrite,
         artefact::Contents {
             manifest,
-            plan: &emitted.plan,
-            weights: &emitted.weights,
-            inputs: &named(&emitted.plan.inputs, &tensors),
-            outputs: &named(&emitted.plan.outputs, &best.outputs),
-            model: Some(graph),
+            plans: &plans,
+            weights: &weights,
+            inputs: &named(&cut.graph, &cut.graph.inputs, &tensors),
+            outputs: &named(&cut.graph, &cut.graph.outputs, &verified.outputs),
+            model: Some(&rewritten.graph),
             report: &report,
         },
     )?;
     Ok(Outcome { report, interrupted: cx.cancel.is_cancelled() })
 }
 
-/// Between two attempts to get the machine's lock.
-const RETRY: Duration = Duration::from_millis(50);
-
-/// Waits for other measuring processes, and says so.
-fn lock(cx: &Cx<'_>, warnings: &mut Vec<String>) -> Result<Option<MeasuringLock>, Error> {
-    let start = Instant::now();
-    let mut waits = false;
-    loop {
-        match MeasuringLock::try_take(&cx.cache) {
-            Ok(Some(lock)) => {
-                if waits {
-                    warnings.push(format!(
-                        "waited {:.1} s for another measuring process, besides the time limit",
-                        start.elapsed().as_secs_f64()
-                    ));
-                }
-                return Ok(Some(lock));
-            }
-            Ok(None) if cx.cancel.is_cancelled() => return Err(Error::Interrupted),
-            Ok(None) => {
-                waits = true;
-                let phase = "wait for another measuring process";
-                (cx.progress)(&Progress { phase, done: 0, total: 0, best_ns: None });
-                std::thread::sleep(RETRY);
-            }
-            Err(e) => {
-                warnings.push(format!("measured without the machine's lock: {e}"));
-                return Ok(None);
-            }
-        }
-    }
+fn named(graph: &Graph, values: &[ValueId], tensors: &[Tensor]) -> Vec<(String, Tensor)> {
+    let name = |&v: &ValueId| graph.value(v).name.to_string();
+    values.iter().map(name).zip(tensors.iter().cloned()).collect()
 }
 
-/// The name under which the database keeps how many seconds a search that ended was given: a search
-/// with no more time has nothing left to do.
-fn search_name(cx: &Cx<'_>, model: &Model, graph: &Graph, tensors: &[Tensor]) -> String {
-    let mut text = format!(
-        "{}\n{} threads, {:?}, seed {}\n",
-        model.hash, cx.goal.threads, cx.goal.policy, cx.goal.seed
-    );
-    text.push_str(&inputs::contents_name(graph, tensors));
-    for backend in cx.registry.iter() {
-        text.push_str(&format!("{} {}\n", backend.name(), backend.version()));
+/// The graph as whoever opens an artefact of it will see it. An open graph is written and read: its stages
+/// are cut again when the artefact is loaded, and must be these.
+fn as_saved(graph: &Graph) -> Result<Graph, Error> {
+    if inputs::is_fixed(graph) {
+        return Ok(graph.clone());
     }
-    format!("search {}", blake3::hash(text.as_bytes()))
-}
-
-/// Prices all offers, unless that was done, and covers the graph: the best mix, each backend alone, each engine's whole graph.
-fn placements(
-    cx: &Cx<'_>,
-    graph: &Graph,
-    observed: &Observed<'_>,
-    (database, contents): (&Database, &str),
-    machine: &Machine,
-    started: Instant,
-    exhausted: bool,
-) -> Result<Placements, Error> {
-    let setting = cx.goal.setting();
-    let scratch = cx.cache.join("scratch");
-    let worker = cx
-        .worker
-        .clone()
-        .map(|command| Rc::new(RefCell::new(Worker::new(command, setting.threads))));
-    let search = match (exhausted, cx.goal.time_limit) {
-        (false, Some(limit)) => Some(search_time(limit, graph, observed)),
-        _ => None,
-    };
-    // Of all time, 0.85, 0.7 and 0.5 where the rest is enough for whole plans.
-    let until = |share: f64| match (exhausted, search) {
-        (true, _) => Some(started),
-        (false, search) => search.and_then(|s| started.checked_add(s.mul_f64(share / 0.7))),
-    };
-    let deadline = until(0.7);
-    let bench = Benches::new(cx.registry, pool(setting.threads)?, worker, scratch).until(deadline);
-    let pricing = Pricing {
-        graph,
-        setting,
-        database,
-        contents,
-        bench: &bench,
-        observed,
-        last_level_cache: machine.last_level_cache(),
-        first_deadline: until(0.5),
-        deadline,
-        // A cover of what is known takes no measuring: a search that is repeated has time for it again.
-        cover_deadline: match (exhausted, cx.goal.time_limit) {
-            (true, limit) => limit.and_then(|l| started.checked_add(l.mul_f64(0.85))),
-            (false, _) => until(0.85),
-        },
-        cancel: cx.cancel,
-        progress: &|phase, done, total| {
-            (cx.progress)(&Progress { phase, done, total, best_ns: None })
-        },
-    };
-    let conversions = MeasuredConversions { pricing: &pricing, registry: cx.registry };
-    let mut placed = place(&pricing, cx.registry, &conversions).map_err(|error| {
-        // Where the model itself cannot be evaluated, no kernel could be right.
-        match graph.outputs.iter().find_map(|&v| observed.get(v).err()) {
-            Some(fault) => Error::from(fault),
-            None => Error::from(error),
-        }
-    })?;
-    for offer in gather_whole(graph, cx.registry, &setting) {
-        let backend = offer.backend().to_owned();
-        // The engine's own optimiser beats its single ops put together; those are no contender.
-        placed.all.retain(|p| p.name != format!("{backend} alone"));
-        placed.all.push(Placed::whole(offer));
-    }
-    Ok(placed)
-}
-
-/// How much of the time limit goes into measuring regions. The rest is for whole plans: each is opened,
-/// verified and timed, and each kind of noise floor that they have takes about twice as long as the
-/// reference evaluation, which is needed in any case.
-fn search_time(limit: Duration, graph: &Graph, observed: &Observed<'_>) -> Duration {
-    const FLOORS: u32 = 3;
-    const PLANS: Duration = Duration::from_secs(2);
-    let start = Instant::now();
-    if let Some(&output) = graph.outputs.first() {
-        // Who needs the content meets the error.
-        let _ = observed.get(output);
-    }
-    // The graph before rewriting is evaluated once as well.
-    let plans = PLANS + (2 * FLOORS + 1) * start.elapsed();
-    limit.saturating_sub(plans).clamp(limit.mul_f64(0.25), limit.mul_f64(0.7))
+    let bytes = bricolage_onnx::export(graph)?;
+    let len = bytes.len();
+    loaded::reread(Storage::shared(Arc::new(bytes), 0, len), &graph.ranges)
 }
 
 /// Emits a placement and has it judged.
@@ -470,34 +273,19 @@ pub(crate) fn open(emitted: &Emitted, pool: Arc<dyn Pool + Send + Sync>) -> Resu
 
 /// Places a graph without measuring anything: the backends' own guesses decide.
 pub fn place_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Result<Placed, Error> {
-    let machine = Machine::read();
-    let database = Database::in_memory(&machine)?;
-    let observed = Observed::new(graph, &[]);
-    let bench = Benches::new(registry, Arc::new(bricolage_runtime::Serial), None, PathBuf::new());
-    let cancel = Cancel::default();
-    // The past: nothing is measured.
-    let past = Instant::now().checked_sub(Duration::from_secs(1)).or_else(|| Some(Instant::now()));
-    let pricing = Pricing {
-        graph,
-        setting: goal.setting(),
-        database: &database,
-        contents: "",
-        bench: &bench,
-        observed: &observed,
-        last_level_cache: machine.last_level_cache(),
-        first_deadline: past,
-        deadline: past,
-        // Guesses are not worth a longer search.
-        cover_deadline: Instant::now().checked_add(Duration::from_secs(1)),
-        cancel: &cancel,
-        progress: &|_, _, _| {},
-    };
-    let placements = place(&pricing, registry, &Unpriced)?;
-    placements
-        .all
-        .into_iter()
-        .next()
-        .ok_or_else(|| Error::Internal { what: "no placement was found".to_owned() })
+    place_carrying(registry, graph, goal, &[])
+}
+
+/// [`place_unmeasured`], where choices that were measured at other sizes come before guesses.
+pub(crate) fn place_carrying(
+    registry: &Registry,
+    graph: &Graph,
+    goal: &Goal,
+    carried: &[Carried],
+) -> Result<Placed, Error> {
+    // Guesses are not worth a longer search.
+    let until = Instant::now().checked_add(Duration::from_secs(1));
+    Ok(place_guessed(graph, registry, &goal.setting(), carried, until)?)
 }
 
 /// A model ready to run: rewritten, placed by guesses on `registry`, emitted and checked.
@@ -528,54 +316,36 @@ fn emit_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Result<Em
     emit_checked(registry, goal, graph, &placed)
 }
 
-/// An artefact of a graph placed by guesses, nothing measured or verified: for timing a backend alone.
+/// An artefact of a graph placed by guesses, nothing measured or verified: for timing a backend alone. Of a
+/// graph that tells sizes it holds no plan: they are made when the sizes are known.
 pub fn save_unmeasured(
     registry: &Registry,
     graph: Graph,
     goal: &Goal,
     folder: &Path,
 ) -> Result<(), Error> {
-    let emitted = emit_unmeasured(registry, &rewrite(graph)?.graph, goal)?;
+    let graph = rewrite(graph)?.graph;
     let parent = folder.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(Error::file("write", parent))?;
-    contest::save_scratch(&emitted, goal, folder)
-}
-
-fn origins(graph: &Graph, nodes: &[NodeId]) -> Vec<String> {
-    let all = nodes.iter().filter_map(|&n| graph.get_node(n)).flat_map(|n| n.origin.iter());
-    all.map(|name| name.to_string()).collect()
-}
-
-fn declined(graph: &Graph, placed: &Placements) -> Vec<report::Refusal> {
-    let all = placed.declined.iter().map(|(backend, d)| report::Refusal {
-        backend: backend.clone(),
-        what: d.pattern.clone(),
-        nodes: origins(graph, &[d.node]),
-        why: d.why.clone(),
-    });
-    all.collect()
-}
-
-fn region_report(graph: &Graph, region: &PlacedRegion) -> report::Region {
-    let c = &region.offer.candidate;
-    let text =
-        |formats: &[bricolage_tensor::Format]| formats.iter().map(|f| f.to_string()).collect();
-    report::Region {
-        nodes: c.region.origin(graph),
-        backend: match region.offer.form {
-            Form::View => "view".to_owned(),
-            Form::Kernel(_) => region.offer.backend().to_owned(),
-        },
-        pattern: c.pattern.clone(),
-        kernel: c.variant.clone(),
-        inputs: text(&c.inputs),
-        outputs: text(&c.outputs),
-        numerics: c.numerics.to_string(),
-        measured: region.measured().cloned(),
-        runner_up: region.runner_up.as_ref().map(|r| report::RunnerUp {
-            backend: r.backend.clone(),
-            candidate: r.candidate.clone(),
-            median_ns: r.median_ns,
-        }),
+    if inputs::is_fixed(&graph) {
+        let emitted = emit_unmeasured(registry, &graph, goal)?;
+        return contest::save_scratch(&emitted, goal, folder);
     }
+    // What cannot be cut or written is refused here.
+    Cut::of(as_saved(&graph)?)?;
+    let manifest = artefact::Manifest {
+        backends: registry.iter().map(|b| (b.name().to_owned(), b.version())).collect(),
+        sizes: Some(artefact::OpenSizes::default()),
+        ..artefact::Manifest::new(goal, Machine::read())
+    };
+    let contents = artefact::Contents {
+        manifest,
+        plans: &[],
+        weights: &bricolage_runtime::Weights::default(),
+        inputs: &[],
+        outputs: &[],
+        model: Some(&graph),
+        report: &(),
+    };
+    artefact::save(folder, true, contents)
 }

@@ -1,8 +1,16 @@
 //! What was tried and why: written with every artefact, read by `explain`.
 
-use crate::artefact::Allowed;
+use crate::{
+    Goal,
+    artefact::{Allowed, OpenSizes},
+    search::Found,
+};
+use bricolage_ir::{Graph, NodeId};
 use bricolage_measure::{Machine, Measurement, Ratio};
+use bricolage_placement::{Form, PlacedConversion, PlacedRegion, Price};
+use bricolage_tensor::Format;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// Raised when a field changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -153,6 +161,9 @@ pub struct Report {
     pub seed: u64,
     /// What the inputs were on which plans were verified and timed, a line each.
     pub inputs: Vec<String>,
+    /// Sizes that are open, and those at which plans were verified and timed; absent when all are fixed.
+    #[serde(default)]
+    pub sizes: Option<OpenSizes>,
     /// Rules that changed the graph.
     pub rewrites: Vec<Applied>,
     /// What evaluating the rewrites showed; absent when that was not asked for.
@@ -162,7 +173,7 @@ pub struct Report {
     /// Whole plans, the chosen one among them.
     pub contenders: Vec<Contender>,
     /// Time of the chosen plan over that of the best single backend, paired; absent when the chosen
-    /// plan is that single backend's.
+    /// plan is that single backend's, and where there are several stages.
     pub ratio_to_best_single: Option<Ratio>,
     /// The chosen plan, in the order of execution.
     pub regions: Vec<Region>,
@@ -192,4 +203,124 @@ pub struct Report {
     pub warnings: Vec<String>,
     /// Seconds from start to artefact.
     pub seconds: f64,
+}
+
+impl Report {
+    /// A report of an optimisation of which nothing is known yet.
+    pub(crate) fn new(model: &Path, hash: &str, goal: &Goal, machine: Machine) -> Report {
+        Report {
+            audited: None,
+            schema_version: SCHEMA_VERSION,
+            bricolage: env!("CARGO_PKG_VERSION").to_owned(),
+            model: model.display().to_string(),
+            model_hash: hash.to_owned(),
+            machine,
+            threads: goal.threads as u32,
+            seed: goal.seed,
+            inputs: Vec::new(),
+            sizes: None,
+            rewrites: Vec::new(),
+            nodes: (0, 0),
+            contenders: Vec::new(),
+            ratio_to_best_single: None,
+            regions: Vec::new(),
+            conversions: Vec::new(),
+            declined: Vec::new(),
+            refused: Vec::new(),
+            offers: 0,
+            known: 0,
+            measured: 0,
+            skipped: 0,
+            exact: true,
+            memory: Memory::default(),
+            allowed: Vec::new(),
+            error_share: 0.0,
+            warnings: Vec::new(),
+            seconds: 0.0,
+        }
+    }
+
+    /// Adds what was found for a stage, `label` before the names of its plans.
+    pub(crate) fn add(&mut self, label: &str, graph: &Graph, found: &Found) {
+        let (placed, best) = (&found.placed, &found.best);
+        let chosen = &placed.all[best.chosen];
+        self.contenders.extend(best.contenders.iter().map(|c| {
+            let name = format!("{label}{}", c.name);
+            Contender { name, ..c.clone() }
+        }));
+        if label.is_empty() {
+            self.ratio_to_best_single = best.ratio;
+        }
+        self.regions.extend(chosen.regions.iter().map(|r| Region::of(graph, r)));
+        self.conversions.extend(chosen.conversions.iter().map(|c| Conversion::of(graph, c)));
+        self.declined.extend(placed.declined.iter().map(|(backend, d)| Refusal {
+            backend: backend.clone(),
+            what: d.pattern.clone(),
+            nodes: origins(graph, &[d.node]),
+            why: d.why.clone(),
+        }));
+        self.refused.extend(placed.refused.iter().map(|(backend, what, nodes, why)| Refusal {
+            backend: backend.clone(),
+            what: what.clone(),
+            nodes: origins(graph, nodes),
+            why: why.clone(),
+        }));
+        self.offers += placed.offers;
+        self.known += placed.effort.known + best.known;
+        self.measured += placed.effort.measured + best.measured;
+        self.skipped += placed.effort.skipped;
+        self.exact &= chosen.exact;
+        self.memory.arena_bytes += best.emitted.plan.arena;
+        self.memory.live_peak_bytes += best.emitted.live_peak;
+    }
+}
+
+impl Applied {
+    pub(crate) fn of(a: &bricolage_rewrite::Applied) -> Applied {
+        Applied { rule: a.rule.to_owned(), times: a.times, numerics: a.numerics.to_string() }
+    }
+}
+
+impl Conversion {
+    fn of(graph: &Graph, c: &PlacedConversion) -> Conversion {
+        Conversion {
+            value: graph.value(c.value).name.to_string(),
+            from: c.from.to_string(),
+            to: c.to.to_string(),
+            median_ns: match &c.price {
+                Price::Measured(m) => Some(m.median_ns),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl Region {
+    fn of(graph: &Graph, region: &PlacedRegion) -> Region {
+        let c = &region.offer.candidate;
+        let text = |formats: &[Format]| formats.iter().map(|f| f.to_string()).collect();
+        Region {
+            nodes: c.region.origin(graph),
+            backend: match region.offer.form {
+                Form::View => "view".to_owned(),
+                Form::Kernel(_) => region.offer.backend().to_owned(),
+            },
+            pattern: c.pattern.clone(),
+            kernel: c.variant.clone(),
+            inputs: text(&c.inputs),
+            outputs: text(&c.outputs),
+            numerics: c.numerics.to_string(),
+            measured: region.measured().cloned(),
+            runner_up: region.runner_up.as_ref().map(|r| RunnerUp {
+                backend: r.backend.clone(),
+                candidate: r.candidate.clone(),
+                median_ns: r.median_ns,
+            }),
+        }
+    }
+}
+
+fn origins(graph: &Graph, nodes: &[NodeId]) -> Vec<String> {
+    let all = nodes.iter().filter_map(|&n| graph.get_node(n)).flat_map(|n| n.origin.iter());
+    all.map(|name| name.to_string()).collect()
 }

@@ -1,6 +1,6 @@
 //! Running whatever a user names: a model, a model on one backend, or an artefact.
 
-use crate::{DynamicSession, Error, Goal, artefact, inputs, line};
+use crate::{DynamicSession, Error, Goal, Opened, artefact, inputs, line};
 use bricolage_backend::{BackendKind, Registry};
 use bricolage_ir::{Graph, NodeId, Numerics, Op, evaluate};
 use bricolage_runtime::{Buffer, Session};
@@ -61,22 +61,26 @@ pub(crate) fn run_session(
     words.iter().zip(ports).map(tensor).collect()
 }
 
-/// Runs an artefact once, after its self-test.
+/// Runs an artefact once, after its self-test; says in words when the sizes are not those that it was measured
+/// at. Of an artefact of open sizes no buffers are shown.
 pub fn run_artefact(
     folder: &Path,
     registry: &Registry,
     threads: usize,
     tensors: &[Tensor],
     observe: Observe<'_>,
-) -> Result<Outputs, Error> {
+) -> Result<(Outputs, Option<String>), Error> {
     let loaded = artefact::load(folder, registry)?;
     let pool = line::pool(threads)?;
     loaded.self_test(pool.clone())?;
-    let mut session = Session::open(loaded.program.clone(), pool)?;
-    run_session(&mut session, tensors, observe)
+    match Opened::new(&loaded, pool)? {
+        Opened::Fixed(mut session) => Ok((run_session(&mut session, tensors, observe)?, None)),
+        mut open => Ok((open.run(tensors)?, open.unmeasured())),
+    }
 }
 
-fn tensor_output((name, datum): (String, Datum)) -> Result<(String, Tensor), Error> {
+/// An output of a run, which must be a tensor.
+pub(crate) fn tensor_output((name, datum): (String, Datum)) -> Result<(String, Tensor), Error> {
     match datum {
         Datum::Tensor(t) => Ok((name, t)),
         _ => Err(Error::Inputs {

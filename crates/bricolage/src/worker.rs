@@ -4,13 +4,13 @@
 //! a length and a `postcard` message over its standard input and output. A worker that crashes or
 //! does not answer in time costs the candidate that it was busy with, and is started again.
 
-use crate::{Error, Temporary, artefact, temporary};
+use crate::{DynamicSession, Error, Opened, Temporary, artefact, target, temporary};
 use bricolage_backend::{Peer, Registry};
 use bricolage_backends::PythonPeer;
 use bricolage_measure::{Sample, SampleError};
 use bricolage_placement::{Bench, LocalTrial, OpenTrial, Trial, TrialError};
 use bricolage_runtime::{BufferId, Plan, Pool, PoolOptions, Session, ThreadPool, map_file};
-use bricolage_tensor::{DType, Storage, Tensor};
+use bricolage_tensor::{DType, Datum, Storage, Tensor};
 use serde::{Deserialize, Serialize};
 use std::{
     cell::RefCell,
@@ -81,7 +81,7 @@ enum Request {
 
 #[derive(Serialize, Deserialize)]
 enum Answer {
-    Opened { load_ns: u64, first_run_ns: u64, peak_bytes: u64 },
+    Opened { load_ns: u64, first_run_ns: u64, peak_bytes: u64, unmeasured: Option<String> },
     Tensors(Vec<Wire>),
     Named(Vec<(String, Wire)>),
     Time { ns: u64 },
@@ -111,23 +111,44 @@ fn receive<T: serde::de::DeserializeOwned>(from: &mut impl Read) -> io::Result<T
 enum Held {
     Trial(Box<LocalTrial>),
     Program { session: Session, inputs: Vec<Tensor>, outputs: Vec<Vec<u64>>, sizes: Vec<usize> },
+    Dynamic { session: Box<DynamicSession>, inputs: Vec<Datum> },
     Peer { peer: Box<dyn Peer>, inputs: Vec<(String, Tensor)> },
 }
 
 impl Held {
-    fn run(
-        session: &mut Session,
-        inputs: &[Tensor],
-        outputs: &mut [Vec<u64>],
-        sizes: &[usize],
-    ) -> Result<(), String> {
-        let given: Vec<&[u8]> = inputs.iter().map(Tensor::bytes).collect();
-        let mut taken: Vec<&mut [u8]> = outputs
-            .iter_mut()
-            .zip(sizes)
-            .map(|(words, &size)| &mut bytemuck::cast_slice_mut::<u64, u8>(words)[..size])
-            .collect();
-        session.run_into(&given, &mut taken, None).map_err(|e| e.to_string())
+    /// An artefact with its inputs, and room for its outputs where their sizes are known.
+    fn of(opened: Opened, inputs: Vec<Tensor>) -> Held {
+        match opened {
+            Opened::Fixed(session) => {
+                let ports = session.program().plan().outputs.iter();
+                let sizes: Vec<usize> =
+                    ports.map(|p| p.ty.byte_len().unwrap_or(0) as usize).collect();
+                let outputs = sizes.iter().map(|s| vec![0; s.div_ceil(8)]).collect();
+                Held::Program { session, inputs, outputs, sizes }
+            }
+            Opened::Dynamic(session) => {
+                Held::Dynamic { session, inputs: inputs.into_iter().map(Datum::from).collect() }
+            }
+        }
+    }
+
+    /// Runs an artefact once; its outputs go nowhere.
+    fn run_artefact(&mut self) -> Result<(), String> {
+        match self {
+            Held::Program { session, inputs, outputs, sizes } => {
+                let given: Vec<&[u8]> = inputs.iter().map(Tensor::bytes).collect();
+                let mut taken: Vec<&mut [u8]> = outputs
+                    .iter_mut()
+                    .zip(sizes)
+                    .map(|(words, size)| &mut bytemuck::cast_slice_mut::<u64, u8>(words)[..*size])
+                    .collect();
+                session.run_into(&given, &mut taken, None).map_err(|e| e.to_string())
+            }
+            Held::Dynamic { session, inputs } => {
+                session.run(inputs).map(|_| ()).map_err(|e| e.to_string())
+            }
+            Held::Trial(_) | Held::Peer { .. } => Err("it is no artefact".to_owned()),
+        }
     }
 }
 
@@ -178,30 +199,26 @@ fn answer(
                 LocalTrial::open(Trial { plan, weights, fills, results }, registry, pool.clone());
             held.insert(id, Held::Trial(Box::new(trial.map_err(|e| e.why)?)));
             let load_ns = start.elapsed().as_nanos() as u64;
-            Ok(Answer::Opened { load_ns, first_run_ns: 0, peak_bytes: 0 })
+            Ok(Answer::Opened { load_ns, first_run_ns: 0, peak_bytes: 0, unmeasured: None })
         }
         Request::OpenArtefact { id, folder, inputs } => {
             let start = Instant::now();
             let loaded = artefact::load(&folder, registry).map_err(|e| e.to_string())?;
-            let mut session =
-                Session::open(loaded.program.clone(), pool.clone()).map_err(|e| e.to_string())?;
+            let opened = Opened::new(&loaded, pool.clone()).map_err(|e| e.to_string())?;
             let load_ns = start.elapsed().as_nanos() as u64;
             let inputs: Result<Vec<Tensor>, String> =
                 inputs.into_iter().map(Wire::tensor).collect();
-            let inputs = inputs?;
-            let sizes: Vec<usize> = loaded
-                .program
-                .plan()
-                .outputs
-                .iter()
-                .map(|p| p.ty.byte_len().unwrap_or(0) as usize)
-                .collect();
-            let mut outputs: Vec<Vec<u64>> = sizes.iter().map(|s| vec![0; s.div_ceil(8)]).collect();
+            let mut open = Held::of(opened, inputs?);
             let start = Instant::now();
-            Held::run(&mut session, &inputs, &mut outputs, &sizes)?;
+            open.run_artefact()?;
             let first_run_ns = start.elapsed().as_nanos() as u64;
-            held.insert(id, Held::Program { session, inputs, outputs, sizes });
-            Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes: peak_resident_bytes() })
+            let unmeasured = match &open {
+                Held::Dynamic { session, .. } => session.unmeasured(),
+                _ => None,
+            };
+            held.insert(id, open);
+            let peak_bytes = peak_resident_bytes();
+            Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes, unmeasured })
         }
         Request::OpenPeer { id, backend, model, inputs, outputs } => {
             let inputs: Result<Vec<_>, String> =
@@ -224,7 +241,7 @@ fn answer(
                 elsewhere => elsewhere,
             };
             held.insert(id, Held::Peer { peer, inputs });
-            Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes })
+            Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes, unmeasured: None })
         }
         Request::Results { id } => match held.get_mut(&id).ok_or_else(missing)? {
             Held::Trial(trial) => {
@@ -236,6 +253,15 @@ fn answer(
                 let ports = session.program().plan().outputs.iter().map(|p| p.name.clone());
                 Ok(Answer::Named(ports.zip(tensors.iter().map(Wire::from)).collect()))
             }
+            Held::Dynamic { session, inputs } => {
+                let named = session.run(inputs).map_err(|e| e.to_string())?;
+                let one = |output| {
+                    let (name, tensor) =
+                        target::tensor_output(output).map_err(|e| e.to_string())?;
+                    Ok((name, Wire::from(&tensor)))
+                };
+                Ok(Answer::Named(named.into_iter().map(one).collect::<Result<_, String>>()?))
+            }
             Held::Peer { peer, inputs } => {
                 let named = peer.run(inputs)?;
                 Ok(Answer::Named(named.iter().map(|(n, t)| (n.clone(), Wire::from(t))).collect()))
@@ -246,10 +272,10 @@ fn answer(
                 let time = trial.sample(iterations).map_err(|e| e.0)?;
                 Ok(Answer::Time { ns: time.as_nanos() as u64 })
             }
-            Held::Program { session, inputs, outputs, sizes } => {
+            open @ (Held::Program { .. } | Held::Dynamic { .. }) => {
                 let start = Instant::now();
                 for _ in 0..iterations {
-                    Held::run(session, inputs, outputs, sizes)?;
+                    open.run_artefact()?;
                 }
                 Ok(Answer::Time { ns: start.elapsed().as_nanos() as u64 })
             }
@@ -606,6 +632,8 @@ pub struct RemotePlan {
     pub first_run_ns: u64,
     /// Largest resident size of the process after the first run, in bytes.
     pub peak_bytes: u64,
+    /// In words that an artefact was not measured at the sizes of the inputs.
+    pub unmeasured: Option<String>,
 }
 
 fn absolute(path: &Path) -> PathBuf {
@@ -656,8 +684,8 @@ impl RemotePlan {
     ) -> Result<RemotePlan, Error> {
         let mut worker = Worker::new(command.clone(), threads);
         match worker.call(request, RUN_LIMIT).map_err(Error::Worker)? {
-            Answer::Opened { load_ns, first_run_ns, peak_bytes } => {
-                Ok(RemotePlan { worker, load_ns, first_run_ns, peak_bytes })
+            Answer::Opened { load_ns, first_run_ns, peak_bytes, unmeasured } => {
+                Ok(RemotePlan { worker, load_ns, first_run_ns, peak_bytes, unmeasured })
             }
             _ => Err(Error::Worker("it answered something else".to_owned())),
         }

@@ -238,7 +238,7 @@ fn an_artefact_runs_and_the_second_search_measures_nothing() {
 
     let loaded = artefact::load(&out, &registry()).unwrap();
     loaded.self_test(pool(1).unwrap()).unwrap();
-    let mut session = Session::open(loaded.program.clone(), pool(1).unwrap()).unwrap();
+    let mut session = Session::open(loaded.fixed().unwrap().clone(), pool(1).unwrap()).unwrap();
     assert_right(&network(5), &inputs(4), &session.run(&inputs(4)).unwrap());
     let arena = first.memory.arena_bytes;
     assert!(
@@ -312,7 +312,7 @@ fn a_stopped_search_still_gives_a_right_plan() {
     let outcome = optimize(&cx, &model, &out, false).unwrap();
     assert!(outcome.interrupted && outcome.report.measured == 0);
     let loaded = artefact::load(&out, &registry).unwrap();
-    let mut session = Session::open(loaded.program.clone(), pool(1).unwrap()).unwrap();
+    let mut session = Session::open(loaded.fixed().unwrap().clone(), pool(1).unwrap()).unwrap();
     assert_right(&network(6), &inputs(8), &session.run(&inputs(8)).unwrap());
 }
 
@@ -334,7 +334,7 @@ fn a_search_without_time_gives_a_right_plan_and_a_later_one_goes_on() {
         };
         let report = optimize(&cx, &model, &out, true).unwrap().report;
         let loaded = artefact::load(&out, &registry).unwrap();
-        let mut session = Session::open(loaded.program.clone(), pool(1).unwrap()).unwrap();
+        let mut session = Session::open(loaded.fixed().unwrap().clone(), pool(1).unwrap()).unwrap();
         assert_right(&network(6), &inputs(8), &session.run(&inputs(8)).unwrap());
         report
     };

@@ -71,7 +71,9 @@ pub(crate) struct Setting {
     /// Threads; by default as many as the machine lets this process use.
     #[arg(long, env = "BRICOLAGE_THREADS", value_parser = units::threads)]
     pub(crate) threads: Option<usize>,
-    /// Sizes of an input that the model leaves open, as NAME:1x3x224x224; may be repeated.
+    /// Sizes that the model leaves open: of an input, as NAME:1x3x224x224, or one by its own name, as
+    /// NAME:8; may be repeated. A range such as 1..32 may stand for each number: `optimize` then measures
+    /// at its upper end and the artefact runs at every size in it.
     #[arg(long = "shape", value_parser = InputShape::parse)]
     pub(crate) shapes: Vec<InputShape>,
     /// Seed of drawn inputs and of the order of measurements.

@@ -118,6 +118,13 @@ pub(crate) fn rewrite_audited(graph: Graph, tensors: &[Tensor]) -> Result<(Graph
     Ok((rewritten.graph, audited))
 }
 
+/// Says that a target ran at sizes that it was not measured at.
+pub(crate) fn note_unmeasured(target: &str, unmeasured: Option<&str>) {
+    if let Some(what) = unmeasured {
+        eprintln!("note: `{target}` at {what}");
+    }
+}
+
 /// Where costs are kept.
 pub(crate) fn cache_folder() -> PathBuf {
     variable("BRICOLAGE_CACHE_DIR")
@@ -191,20 +198,34 @@ impl Target {
         }
     }
 
+    /// The sizes that the user gives, after the ranges that an artefact has.
+    pub(crate) fn shapes(&self, setting: &Setting) -> Result<Vec<InputShape>, Error> {
+        let mut shapes = match self {
+            Target::Artefact(folder) => artefact::manifest(folder)?.shapes(),
+            Target::Model(_) | Target::On(..) => Vec::new(),
+        };
+        shapes.extend(setting.shapes.iter().cloned());
+        Ok(shapes)
+    }
+
     /// The graph of the target's model, sizes bound as far as `shapes` say, for inputs from a file where
     /// there is one. For a model that only a runtime of its own understands, a graph with the model's
     /// inputs and outputs.
     pub(crate) fn graph(&self, setting: &Setting, input: Option<&Path>) -> Result<Graph, Error> {
         let (path, runtime) = match self {
             Target::Artefact(folder) => {
-                return Ok(bricolage::import(&artefact::model(folder)?, &[])?.graph);
+                let graph = bricolage::import(&artefact::model(folder)?, &[])?.graph;
+                return match artefact::manifest(folder)?.sizes {
+                    Some(_) => inputs::bind_shapes(&graph, &self.shapes(setting)?),
+                    None => Ok(graph),
+                };
             }
             Target::Model(path) => (path, None),
             Target::On(path, backend) => (path, Some(backend).filter(|b| !is_ours(b))),
         };
         let mut sizes = setting.shapes.clone();
         for (input, tensor) in input.map_or(Ok(Vec::new()), bricolage::npz::read)? {
-            sizes.push(InputShape { input, dims: tensor.dims().to_vec() });
+            sizes.push(InputShape::of(&input, tensor.dims()));
         }
         let graph = match (bricolage::import(path, &sizes), runtime) {
             (Ok(model), _) => {

@@ -4,6 +4,7 @@
 //! results were found right, and finds the cover of least price ([`sweep`]); the cover of every
 //! single backend is kept beside it, so that whoever measures whole plans can fall back to it.
 
+mod carry;
 mod conversions;
 mod observed;
 mod offers;
@@ -17,6 +18,7 @@ mod stock;
 mod sweep;
 mod trial;
 
+pub use carry::{Carried, place_guessed};
 pub use conversions::{MeasuredConversions, Unpriced};
 pub use observed::Observed;
 pub use offers::{Form, Offer, Offers, gather, gather_whole};

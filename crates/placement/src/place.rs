@@ -215,13 +215,20 @@ pub fn place(
         effort.measured += extra.measured;
         effort.skipped += extra.skipped;
     }
-    let covering =
-        Covering { p, offers: &offers, prices: &prices, conversions, news: Cell::new(false) };
+    let is_over = || p.is_over(p.cover_deadline);
+    let covering = Covering {
+        graph: p.graph,
+        is_over: &is_over,
+        offers: &offers,
+        prices: &prices,
+        conversions,
+        news: Cell::new(false),
+    };
     // A conversion that is measured for one cover may change another.
     let all = loop {
         covering.news.set(false);
         let all = covering.all(registry)?;
-        if !covering.news.get() || p.is_over(p.cover_deadline) {
+        if !covering.news.get() || is_over() {
             break all;
         }
     };
@@ -259,13 +266,15 @@ fn counted(offer: &Offer, price: &Price) -> Option<f64> {
 }
 
 /// What covers are made of.
-struct Covering<'a> {
-    p: &'a Pricing<'a>,
-    offers: &'a Offers,
-    prices: &'a [Price],
-    conversions: &'a dyn ConversionPrices,
+pub(crate) struct Covering<'a> {
+    pub(crate) graph: &'a Graph,
+    /// Whether to stop looking for the cheapest cover.
+    pub(crate) is_over: &'a dyn Fn() -> bool,
+    pub(crate) offers: &'a Offers,
+    pub(crate) prices: &'a [Price],
+    pub(crate) conversions: &'a dyn ConversionPrices,
     /// Whether a conversion was measured for one of the covers.
-    news: Cell<bool>,
+    pub(crate) news: Cell<bool>,
 }
 
 impl Covering<'_> {
@@ -308,14 +317,14 @@ impl Covering<'_> {
 
     /// The cheapest cover by offers that `allowed` admits, with every conversion in it measured, and the
     /// indices of its offers; no worse than `incumbents`, given by the indices of their offers.
-    fn cover(
+    pub(crate) fn cover(
         &self,
         allowed: &dyn Fn(&Offer) -> bool,
         incumbents: &[Vec<usize>],
         name: &str,
     ) -> Result<(Placed, Vec<usize>), PlaceError> {
-        let &Covering { p, offers, prices, conversions, .. } = self;
-        let mut table = Table::new(p.graph, offers);
+        let &Covering { graph, is_over, offers, prices, conversions, .. } = self;
+        let mut table = Table::new(graph, offers);
         let mut picked = Vec::new();
         for (i, (offer, price)) in offers.all.iter().zip(prices).enumerate() {
             if let (true, Some(cost)) = (allowed(offer), counted(offer, price))
@@ -332,8 +341,7 @@ impl Covering<'_> {
         let number = |offer: &usize| picked.binary_search(offer).ok();
         let known = incumbents.iter().filter_map(|all| all.iter().map(number).collect());
         let known: Vec<Vec<usize>> = known.collect();
-        let is_over = || p.is_over(p.cover_deadline);
-        let limits = Limits { is_over: &is_over, ..Limits::default() };
+        let limits = Limits { is_over, ..Limits::default() };
         loop {
             table.price_conversions(conversions, &measured)?;
             let solution = sweep(&table.problem, limits, &known)?;

@@ -11,6 +11,7 @@ mod pool;
 mod session;
 mod threads;
 mod trace;
+mod weights;
 
 pub use arena::{ALIGNMENT, Arena};
 pub use kernel::{
@@ -23,3 +24,4 @@ pub use pool::{PoolOptions, ThreadPool};
 pub use session::{Constant, Program, Rebuild, Session, SessionError};
 pub use threads::{AvailableThreads, ThreadLimit, available_threads};
 pub use trace::{Span, Trace};
+pub use weights::Weights;

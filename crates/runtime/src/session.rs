@@ -2,7 +2,7 @@
 
 use crate::{
     Action, Arena, BufferId, Cancel, DeviceId, Kernel, Operand, Place, Plan, Pool, Recipe, Run,
-    RunError, Trace,
+    RunError, Trace, Weights,
 };
 use bricolage_tensor::{Format, Storage, Tensor, TensorType};
 use std::{ops::Range, sync::Arc};
@@ -94,27 +94,24 @@ pub enum SessionError {
 pub struct Program {
     plan: Plan,
     kernels: Vec<Arc<dyn Kernel>>,
-    weights: Storage,
+    weights: Weights,
 }
 
 impl Program {
     /// Rebuilds the kernels of `plan` and checks that every step stays within its memory.
     pub fn load(
         plan: Plan,
-        weights: Storage,
+        weights: impl Into<Weights>,
         rebuild: &dyn Rebuild,
     ) -> Result<Program, SessionError> {
-        let found = weights.len() as u64;
-        if plan.weights != found {
-            return Err(SessionError::Weights { needed: plan.weights, found });
-        }
-        check_bounds(&plan, plan.kernels.len()).map_err(|what| SessionError::Damaged { what })?;
+        let weights = weights.into();
+        check(&plan, plan.kernels.len(), &weights)?;
         let kernels = plan.kernels.iter().map(|source| {
             let recipe = &source.recipe;
             let built_in = source.built_in.iter().filter_map(|&id| {
                 let b = plan.buffer(id);
                 let Place::Constant(at) = b.place else { return None };
-                let bytes = weights.slice(at as usize, b.len as usize);
+                let bytes = weights.get(at, b.len)?;
                 Some(Constant { format: b.format.clone(), dims: b.dims.clone(), bytes })
             });
             rebuild.rebuild(recipe, &built_in.collect::<Vec<_>>()).map_err(|why| {
@@ -133,13 +130,10 @@ impl Program {
     pub fn new(
         plan: Plan,
         kernels: Vec<Arc<dyn Kernel>>,
-        weights: Storage,
+        weights: impl Into<Weights>,
     ) -> Result<Program, SessionError> {
-        let found = weights.len() as u64;
-        if plan.weights != found {
-            return Err(SessionError::Weights { needed: plan.weights, found });
-        }
-        check_bounds(&plan, kernels.len()).map_err(|what| SessionError::Damaged { what })?;
+        let weights = weights.into();
+        check(&plan, kernels.len(), &weights)?;
         Ok(Program { plan, kernels, weights })
     }
 
@@ -154,9 +148,26 @@ impl Program {
     }
 
     /// The weights.
-    pub fn weights(&self) -> &Storage {
+    pub fn weights(&self) -> &Weights {
         &self.weights
     }
+}
+
+/// The plan fits its weights, and stays within its memory.
+fn check(plan: &Plan, kernels: usize, weights: &Weights) -> Result<(), SessionError> {
+    let found = weights.len();
+    if plan.weights != found {
+        return Err(SessionError::Weights { needed: plan.weights, found });
+    }
+    check_bounds(plan, kernels).map_err(|what| SessionError::Damaged { what })?;
+    let missing = plan.buffers.iter().find(|b| match b.place {
+        Place::Constant(at) => weights.get(at, b.len).is_none(),
+        _ => false,
+    });
+    missing.map_or(Ok(()), |b| {
+        let what = format!("there is no constant of {} bytes at {}", b.len, b.place);
+        Err(SessionError::Damaged { what })
+    })
 }
 
 /// Every index and byte range of the plan lies inside what it points into.
@@ -263,8 +274,20 @@ impl Session {
         program: Arc<Program>,
         pool: Arc<dyn Pool + Send>,
     ) -> Result<Session, SessionError> {
+        Session::open_in(program, pool, None)
+    }
+
+    /// [`Session::open`] in the arena of an earlier session, which is replaced when it is too small.
+    pub fn open_in(
+        program: Arc<Program>,
+        pool: Arc<dyn Pool + Send>,
+        arena: Option<Arena>,
+    ) -> Result<Session, SessionError> {
         let plan = program.plan();
-        let arena = Arena::new(plan.arena).ok_or(SessionError::Arena { needed: plan.arena })?;
+        let arena = match arena.filter(|a| a.len() as u64 >= plan.arena) {
+            Some(arena) => arena,
+            None => Arena::new(plan.arena).ok_or(SessionError::Arena { needed: plan.arena })?,
+        };
         let mut session = Session {
             operands: Vec::new(),
             bound: Vec::new(),
@@ -303,7 +326,10 @@ impl Session {
             let ptr = match b.place {
                 // SAFETY: `check_bounds` found the range inside the arena.
                 Place::Arena(at) => unsafe { self.arena.as_ptr().add(at as usize) },
-                Place::Constant(at) => program.weights[at as usize..].as_ptr().cast_mut(),
+                Place::Constant(at) => {
+                    let bytes = program.weights.get(at, b.len);
+                    bytes.expect("`check` found the constant").as_ptr().cast_mut()
+                }
                 place @ (Place::Input(_) | Place::Output(_)) => {
                     self.patches.push(Patch { operand: self.operands.len(), place });
                     std::ptr::null_mut()
@@ -331,6 +357,11 @@ impl Session {
     /// The program that the session runs.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
+    }
+
+    /// Ends the session and leaves its arena to the next one.
+    pub fn into_arena(self) -> Arena {
+        self.arena
     }
 
     /// The memory between steps.

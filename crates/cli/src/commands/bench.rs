@@ -230,6 +230,9 @@ fn open(
         }
     };
     let name = target.name();
+    if let Target::Artefact(_) = target {
+        setup::note_unmeasured(&name, open.unmeasured.as_deref());
+    }
     Ok(Lane { name, backend, threads, open, samples: Vec::new(), _folder: folder })
 }
 

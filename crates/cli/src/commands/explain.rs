@@ -1,6 +1,6 @@
 //! `explain`: how an artefact came about.
 
-use super::print_json;
+use super::{print_json, sizes};
 use crate::{
     args::{Explain, Format},
     output::say,
@@ -98,12 +98,14 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
     refusals("declined by patterns", &report.declined);
     refusals("tried and refused", &report.refused);
     say!(
-        "memory     arena {} (largest live sum {}), weights {} packed from {}",
+        "memory     arena {} (largest live sum {}), weights {} packed from {}{}",
         units::bytes(report.memory.arena_bytes),
         units::bytes(report.memory.live_peak_bytes),
         units::bytes(report.memory.weights_bytes),
-        units::bytes(report.memory.constants_bytes)
+        units::bytes(report.memory.constants_bytes),
+        sizes::holds_for(&report)
     );
+    sizes::print(&report);
     for allowed in &report.allowed {
         say!(
             "verified   {}: {:.1} % of the allowed error {:.3e}",

@@ -18,7 +18,7 @@ pub(crate) fn run(a: &Inspect) -> Result<ExitCode, Error> {
     };
     let model = bricolage::import(&file, &a.setting.shapes)?;
     setup::warn(&model.warnings);
-    let graph = bricolage::inputs::bind_shapes(&model.graph, &a.setting.shapes)?;
+    let graph = bricolage::inputs::bind_shapes(&model.graph, &target.shapes(&a.setting)?)?;
     let found = inspect(&graph);
     if a.output.format == Format::Json {
         print_json(&serde_json::json!({
@@ -35,7 +35,11 @@ pub(crate) fn run(a: &Inspect) -> Result<ExitCode, Error> {
         }
     }
     if !found.symbols.is_empty() {
-        say!("open sizes   {}", found.symbols.join(", "));
+        let range = |s: &String| {
+            let known = graph.ranges.0.iter().find(|(symbol, _)| *symbol.0 == **s);
+            known.map_or_else(|| s.clone(), |(_, (low, high))| format!("{s} {low}..{high}"))
+        };
+        say!("open sizes   {}", found.symbols.iter().map(range).collect::<Vec<_>>().join(", "));
     }
     say!("parameters   {} in {}", units::count(found.parameters), units::bytes(found.weight_bytes));
     let known = |n: Option<u64>, unit: fn(u64) -> String| {

@@ -11,6 +11,7 @@ pub(crate) mod inspect;
 pub(crate) mod optimize;
 pub(crate) mod reduce;
 pub(crate) mod run;
+mod sizes;
 pub(crate) mod zoo;
 
 use crate::output::say;

@@ -1,6 +1,6 @@
 //! `optimize`: a model becomes an artefact.
 
-use super::print_json;
+use super::{print_json, sizes};
 use crate::{
     args::{Format, Numerics, Optimize},
     interrupt::Graceful,
@@ -14,7 +14,9 @@ use bricolage_backend::Policy;
 use std::{path::Path, process::ExitCode};
 
 pub(crate) fn run(a: &Optimize) -> Result<ExitCode, Error> {
+    let target = Target::parse(&a.target)?;
     let goal = Goal {
+        shapes: target.shapes(&a.setting)?,
         policy: match a.numerics {
             Numerics::Strict => Policy::Strict,
             Numerics::Default => Policy::Default,
@@ -23,7 +25,6 @@ pub(crate) fn run(a: &Optimize) -> Result<ExitCode, Error> {
         time_limit: a.time_limit,
         ..setup::goal(&a.setting)
     };
-    let target = Target::parse(&a.target)?;
     let backends = backends(&target, &a.backends)?;
     let model = match &target {
         Target::Artefact(folder) => {
@@ -128,10 +129,12 @@ pub(crate) fn summary(report: &Report, output: &Path) {
     let used: Vec<String> = by_backend.iter().map(|(b, n)| format!("{n} on {b}")).collect();
     say!("regions    {}; {} conversions", used.join(", "), report.conversions.len());
     say!(
-        "memory     arena {}, weights {}",
+        "memory     arena {}, weights {}{}",
         units::bytes(report.memory.arena_bytes),
-        units::bytes(report.memory.weights_bytes)
+        units::bytes(report.memory.weights_bytes),
+        sizes::holds_for(report)
     );
+    sizes::print(report);
     say!("verified   largest error {:.1} % of what rounding allows", 100.0 * report.error_share);
     say!(
         "search     {:.1} s, {} offers; {} times of offers and plans measured, {} known",

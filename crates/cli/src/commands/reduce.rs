@@ -60,7 +60,7 @@ pub(crate) fn run(a: &Reduce) -> Result<ExitCode, Error> {
         let why = "it exists; --overwrite replaces it".to_owned();
         return Err(Error::File { action: "write", path: a.output.clone(), why });
     }
-    let graph = target.graph(&a.setting)?;
+    let graph = target.graph(&a.setting, a.input.as_deref())?;
     let tensors = setup::tensors(&graph, a.input.as_deref(), a.setting.seed)?;
     let example = Example { graph: inputs::bind_to(&graph, &tensors)?, inputs: tensors };
     let Some(failure) = failure(&example, &backend, &a.setting)? else {

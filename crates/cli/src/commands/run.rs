@@ -69,7 +69,10 @@ pub(crate) fn outputs(
             let manifest = bricolage::artefact::manifest(folder)?;
             let threads = setting.threads.unwrap_or(manifest.threads as usize);
             let registry = setup::registry(&[])?;
-            target::run_artefact(folder, &registry, threads, tensors, observe)
+            let (outputs, unmeasured) =
+                target::run_artefact(folder, &registry, threads, tensors, observe)?;
+            setup::note_unmeasured(&target.name(), unmeasured.as_deref());
+            Ok(outputs)
         }
         Target::Model(_) => on_ours(graph, "native", setting, tensors),
         Target::On(path, backend) => on_backend(path, backend, graph, setting, tensors),

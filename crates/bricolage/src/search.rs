@@ -1,0 +1,200 @@
+//! The search for the best plan of one graph of fixed sizes: offers priced by measurement, covers, and a
+//! contest between whole plans.
+
+use crate::{
+    Cx, Error, Progress, contest, inputs, line,
+    worker::{Benches, Worker},
+};
+use bricolage_ir::Graph;
+use bricolage_measure::{Database, Machine, MeasuringLock};
+use bricolage_placement::{
+    MeasuredConversions, Observed, Placed, Placements, Pricing, gather_whole, place,
+};
+use bricolage_tensor::Tensor;
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+/// What is searched for.
+pub(crate) struct Subject<'a> {
+    pub(crate) cx: &'a Cx<'a>,
+    pub(crate) database: &'a Database,
+    pub(crate) machine: &'a Machine,
+    /// Names the model, and the stage of it.
+    pub(crate) name: &'a str,
+    pub(crate) graph: &'a Graph,
+    pub(crate) observed: &'a Observed<'a>,
+    pub(crate) tensors: &'a [Tensor],
+    pub(crate) started: Instant,
+}
+
+/// What was found.
+pub(crate) struct Found {
+    pub(crate) placed: Placements,
+    pub(crate) best: contest::Best,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Finds the best plan within the time limit of the goal.
+pub(crate) fn search(s: &Subject<'_>) -> Result<Found, Error> {
+    let cx = s.cx;
+    let search = search_name(s);
+    let limit = cx.goal.time_limit.map_or(f64::INFINITY, |l| l.as_secs_f64());
+    let ended = s.database.note(&search)?.and_then(|text| text.parse::<f64>().ok());
+    let exhausted = ended.is_some_and(|before| limit <= before);
+    let placed = placements(s, &search, exhausted)?;
+    let best = contest::run(&contest::Contest {
+        cx,
+        name: s.name,
+        graph: s.graph,
+        observed: s.observed,
+        tensors: s.tensors,
+        database: s.database,
+        deadline: cx.goal.time_limit.and_then(|limit| s.started.checked_add(limit)),
+        exhausted,
+        scratch: cx.cache.join("scratch"),
+        placed: &placed.all,
+        floors: contest::Floors::default(),
+    })?;
+    if !cx.cancel.is_cancelled() && !exhausted {
+        s.database.set_note(&search, &limit.to_string())?;
+    }
+    let mut warnings = best.warnings.clone();
+    if placed.effort.skipped > 0 {
+        let (skipped, all) = (placed.effort.skipped, placed.offers);
+        warnings.push(match exhausted {
+            true => format!(
+                "an earlier search with as much time ended without {skipped} of {all} offers; one \
+                 with a longer limit measures them"
+            ),
+            false => format!("there was no time to measure {skipped} of {all} offers"),
+        });
+    }
+    Ok(Found { placed, best, warnings })
+}
+
+/// The name under which the database keeps how many seconds a search that ended was given: a search
+/// with no more time has nothing left to do.
+fn search_name(s: &Subject<'_>) -> String {
+    let cx = s.cx;
+    let mut text = format!(
+        "{}\n{} threads, {:?}, seed {}\n",
+        s.name, cx.goal.threads, cx.goal.policy, cx.goal.seed
+    );
+    text.push_str(&inputs::contents_name(s.graph, s.tensors));
+    for backend in cx.registry.iter() {
+        text.push_str(&format!("{} {}\n", backend.name(), backend.version()));
+    }
+    format!("search {}", blake3::hash(text.as_bytes()))
+}
+
+/// Prices all offers, unless that was done, and covers the graph: the best mix, each backend alone, each engine's whole graph.
+fn placements(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Placements, Error> {
+    let &Subject { cx, graph, observed, started, .. } = s;
+    let setting = cx.goal.setting();
+    let scratch = cx.cache.join("scratch");
+    let worker = cx
+        .worker
+        .clone()
+        .map(|command| Rc::new(RefCell::new(Worker::new(command, setting.threads))));
+    let search = match (exhausted, cx.goal.time_limit) {
+        (false, Some(limit)) => Some(search_time(limit, graph, observed)),
+        _ => None,
+    };
+    // Of all time, 0.85, 0.7 and 0.5 where the rest is enough for whole plans.
+    let until = |share: f64| match (exhausted, search) {
+        (true, _) => Some(started),
+        (false, search) => search.and_then(|s| started.checked_add(s.mul_f64(share / 0.7))),
+    };
+    let deadline = until(0.7);
+    let bench =
+        Benches::new(cx.registry, line::pool(setting.threads)?, worker, scratch).until(deadline);
+    let pricing = Pricing {
+        graph,
+        setting,
+        database: s.database,
+        contents,
+        bench: &bench,
+        observed,
+        last_level_cache: s.machine.last_level_cache(),
+        first_deadline: until(0.5),
+        deadline,
+        // A cover of what is known takes no measuring: a search that is repeated has time for it again.
+        cover_deadline: match (exhausted, cx.goal.time_limit) {
+            (true, limit) => limit.and_then(|l| started.checked_add(l.mul_f64(0.85))),
+            (false, _) => until(0.85),
+        },
+        cancel: cx.cancel,
+        progress: &|phase, done, total| {
+            (cx.progress)(&Progress { phase, done, total, best_ns: None })
+        },
+    };
+    let conversions = MeasuredConversions { pricing: &pricing, registry: cx.registry };
+    let mut placed = place(&pricing, cx.registry, &conversions).map_err(|error| {
+        // Where the model itself cannot be evaluated, no kernel could be right.
+        match graph.outputs.iter().find_map(|&v| observed.get(v).err()) {
+            Some(fault) => Error::from(fault),
+            None => Error::from(error),
+        }
+    })?;
+    for offer in gather_whole(graph, cx.registry, &setting) {
+        let backend = offer.backend().to_owned();
+        // The engine's own optimiser beats its single ops put together; those are no contender.
+        placed.all.retain(|p| p.name != format!("{backend} alone"));
+        placed.all.push(Placed::whole(offer));
+    }
+    Ok(placed)
+}
+
+/// How much of the time limit goes into measuring regions. The rest is for whole plans: each is opened,
+/// verified and timed, and each kind of noise floor that they have takes about twice as long as the
+/// reference evaluation, which is needed in any case.
+fn search_time(limit: Duration, graph: &Graph, observed: &Observed<'_>) -> Duration {
+    const FLOORS: u32 = 3;
+    const PLANS: Duration = Duration::from_secs(2);
+    let start = Instant::now();
+    if let Some(&output) = graph.outputs.first() {
+        // Who needs the content meets the error.
+        let _ = observed.get(output);
+    }
+    let plans = PLANS + 2 * FLOORS * start.elapsed();
+    limit.saturating_sub(plans).clamp(limit.mul_f64(0.25), limit.mul_f64(0.7))
+}
+
+/// Between two attempts to get the machine's lock.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// Waits for other measuring processes, and says so.
+pub(crate) fn lock(
+    cx: &Cx<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Option<MeasuringLock>, Error> {
+    let start = Instant::now();
+    let mut waits = false;
+    loop {
+        match MeasuringLock::try_take(&cx.cache) {
+            Ok(Some(lock)) => {
+                if waits {
+                    warnings.push(format!(
+                        "waited {:.1} s for another measuring process, besides the time limit",
+                        start.elapsed().as_secs_f64()
+                    ));
+                }
+                return Ok(Some(lock));
+            }
+            Ok(None) if cx.cancel.is_cancelled() => return Err(Error::Interrupted),
+            Ok(None) => {
+                waits = true;
+                let phase = "wait for another measuring process";
+                (cx.progress)(&Progress { phase, done: 0, total: 0, best_ns: None });
+                std::thread::sleep(RETRY);
+            }
+            Err(e) => {
+                warnings.push(format!("measured without the machine's lock: {e}"));
+                return Ok(None);
+            }
+        }
+    }
+}
