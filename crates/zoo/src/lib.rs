@@ -3,13 +3,22 @@
 //! Shapes, names and ops are those that exporters write for the well-known originals; weights are
 //! random, scaled so that results are finite and vary.
 
+mod attention;
+mod dcgan;
+mod densenet;
 mod efficientnet;
+mod llama;
 mod mobilenet;
+mod nasnet;
 mod net;
+mod recurrent;
 mod resnet;
+mod swin;
 mod transformer;
 mod unet;
 mod vgg;
+mod vit;
+mod whisper;
 
 use bricolage_ir::{Graph, TypeError};
 use net::Net;
@@ -97,6 +106,108 @@ static ENTRIES: &[Entry] = &[
         description: "text decoder of 12 layers, 128 tokens",
         parameters: 124_439_808,
         build: transformer::gpt2,
+    },
+    Entry {
+        name: "mobilenet-v1",
+        description: "image classifier with separable convolutions, 224x224",
+        parameters: 4_231_976,
+        build: mobilenet::mobilenet_v1,
+    },
+    Entry {
+        name: "densenet161",
+        description: "image classifier with dense blocks, 224x224",
+        parameters: 28_681_000,
+        build: densenet::densenet161,
+    },
+    Entry {
+        name: "resnext50",
+        description: "image classifier with grouped residual bottlenecks, 224x224",
+        parameters: 25_028_904,
+        build: resnet::resnext50,
+    },
+    Entry {
+        name: "nasnet-a-large",
+        description: "image classifier of searched cells, 331x331",
+        parameters: 88_753_150,
+        build: nasnet::nasnet_a_large,
+    },
+    Entry {
+        name: "resnet3d50",
+        description: "clip classifier with residual bottlenecks, 16 frames of 112x112",
+        parameters: 47_018_576,
+        build: resnet::resnet3d50,
+    },
+    Entry {
+        name: "dcgan",
+        description: "image generator with transposed convolutions, 64x64",
+        parameters: 3_576_704,
+        build: dcgan::dcgan,
+    },
+    Entry {
+        name: "vit-b16",
+        description: "image classifier over patches by attention, 224x224",
+        parameters: 86_567_656,
+        build: vit::vit_b16,
+    },
+    Entry {
+        name: "swin-t",
+        description: "image classifier with attention in shifted windows, 224x224",
+        parameters: 28_288_354,
+        build: swin::swin_t,
+    },
+    Entry {
+        name: "unetpp",
+        description: "image segmentation with nested skip connections, 256x256",
+        parameters: 9_042_177,
+        build: unet::unetpp,
+    },
+    Entry {
+        name: "llama-block",
+        description: "block of a text decoder with grouped queries, 128 tokens",
+        parameters: 11_274_240,
+        build: llama::llama_block,
+    },
+    Entry {
+        name: "lstm-tagger",
+        description: "text tagger with bidirectional LSTM layers, 64 tokens",
+        parameters: 3_670_573,
+        build: recurrent::lstm_tagger,
+    },
+    Entry {
+        name: "whisper-encoder",
+        description: "speech encoder of 4 layers, 30 seconds",
+        parameters: 7_632_384,
+        build: whisper::whisper_encoder,
+    },
+    Entry {
+        name: "collage-bert",
+        description: "text encoder of the Collage paper, 64 tokens",
+        parameters: 6_318_080,
+        build: transformer::collage_bert,
+    },
+    Entry {
+        name: "collage-dcgan",
+        description: "generator and discriminator of the Collage paper, 256x256",
+        parameters: 52_782_115,
+        build: dcgan::collage_dcgan,
+    },
+    Entry {
+        name: "collage-nasnet-a",
+        description: "searched cells of the Collage paper, 56x56",
+        parameters: 7_387_584,
+        build: nasnet::collage_nasnet_a,
+    },
+    Entry {
+        name: "collage-resnet3d50",
+        description: "residual stages of the Collage paper, 3 frames of 56x56",
+        parameters: 46_080_000,
+        build: resnet::collage_resnet3d50,
+    },
+    Entry {
+        name: "collage-resnext50",
+        description: "grouped residual stages of the Collage paper, 56x56",
+        parameters: 22_902_272,
+        build: resnet::collage_resnext50,
     },
 ];
 

@@ -1,8 +1,42 @@
-//! MobileNetV2 (Sandler, Howard, Zhu, Zhmoginov and Chen, *MobileNetV2: Inverted Residuals and
-//! Linear Bottlenecks*, 2018).
+//! MobileNet (Howard et al., *MobileNets: Efficient Convolutional Neural Networks for Mobile Vision
+//! Applications*, 2017) and MobileNetV2 (Sandler, Howard, Zhu, Zhmoginov and Chen, *MobileNetV2:
+//! Inverted Residuals and Linear Bottlenecks*, 2018).
 
 use crate::net::{Layer, Net};
 use bricolage_ir::{TypeError, ValueId};
+
+/// Channels and stride.
+const SEPARABLE: [[i64; 2]; 13] = [
+    [64, 1],
+    [128, 2],
+    [128, 1],
+    [256, 2],
+    [256, 1],
+    [512, 2],
+    [512, 1],
+    [512, 1],
+    [512, 1],
+    [512, 1],
+    [512, 1],
+    [1024, 2],
+    [1024, 1],
+];
+
+pub(crate) fn mobilenet_v1(net: &mut Net) -> Result<(), TypeError> {
+    let x = net.image(3, 224);
+    let mut x = conv(net, "features.0", x, 32, [3, 2, 1])?;
+    for (index, [channels, stride]) in (1..).zip(SEPARABLE) {
+        let name = format!("features.{index}");
+        let inputs = net.dims(x)[1];
+        x = conv(net, &format!("{name}.depthwise"), x, inputs, [3, stride, inputs])?;
+        x = conv(net, &format!("{name}.pointwise"), x, channels, [1, 1, 1])?;
+    }
+    x = net.global_average("pool", x)?;
+    x = net.flatten("flatten", x)?;
+    x = net.gemm("classifier", x, 1000, 1.0)?;
+    net.output(x, "output");
+    Ok(())
+}
 
 /// Expansion, channels, number of blocks, stride of the first.
 const BLOCKS: [[i64; 4]; 7] = [

@@ -3,13 +3,16 @@
 //! Multitask Learners*, 2019), with attention and activations in the primitives that exporters
 //! write.
 
-use crate::net::{Layer, Net};
+use crate::{
+    attention,
+    net::{Layer, Net},
+};
 use bricolage_ir::{
     TypeError, ValueId,
-    ops::{Binary, Cast, Gather, MatMul, Select, Slice, Softmax, Split, Transpose, Unary},
+    ops::{Binary, Cast, Gather, MatMul, Reduce, ReduceKind, Select, Slice, Split, Unary},
     origin,
 };
-use bricolage_tensor::{DType, Dim, Tensor, TensorType};
+use bricolage_tensor::{DType, Dim, Tensor};
 
 const TOKENS: i64 = 128;
 const LAYERS: usize = 12;
@@ -17,7 +20,7 @@ const HEADS: i64 = 12;
 const WIDTH: i64 = 768;
 
 fn tokens(net: &mut Net, name: &str) -> ValueId {
-    net.graph.input(name, TensorType::fixed(DType::I64, &[net.batch, TOKENS]))
+    net.input(name, DType::I64, &[TOKENS])
 }
 
 fn positions(net: &mut Net, rows: i64, name: &str) -> Layer {
@@ -25,32 +28,6 @@ fn positions(net: &mut Net, rows: i64, name: &str) -> Layer {
         .graph
         .constant("position_ids", Tensor::of(&[1, TOKENS], &(0..TOKENS).collect::<Vec<_>>()));
     net.embedding(name, [rows, WIDTH], at)
-}
-
-/// `[batch, tokens, width]` as heads in the order `perm` of `[batch, tokens, heads, size]`.
-fn heads(net: &mut Net, name: &str, x: ValueId, perm: [usize; 4]) -> Layer {
-    let apart = net.reshape(name, x, &[net.batch, TOKENS, HEADS, WIDTH / HEADS])?;
-    net.add(&format!("{name}/Transpose"), Transpose { perm: perm.to_vec() }, &[apart])
-}
-
-/// Scores of every query against every key, scaled.
-fn scores(net: &mut Net, name: &str, [q, k]: [ValueId; 2]) -> Layer {
-    let q = heads(net, &format!("{name}/query"), q, [0, 2, 1, 3])?;
-    let k = heads(net, &format!("{name}/key"), k, [0, 2, 3, 1])?;
-    let product = net.add(&format!("{name}/scores/MatMul"), MatMul::default(), &[q, k])?;
-    let scale = net.scalar(&format!("{name}.scale"), 0.125);
-    net.add(&format!("{name}/scores/Mul"), Binary::Mul, &[product, scale])
-}
-
-/// Values weighted by scores, heads joined again.
-fn weighted(net: &mut Net, name: &str, scores: ValueId, v: ValueId) -> Layer {
-    let v = heads(net, &format!("{name}/value"), v, [0, 2, 1, 3])?;
-    let softmax = Softmax { axis: 3, log: false };
-    let weights = net.add(&format!("{name}/Softmax"), softmax, &[scores])?;
-    let mixed = net.add(&format!("{name}/context/MatMul"), MatMul::default(), &[weights, v])?;
-    let perm = vec![0, 2, 1, 3];
-    let rows = net.add(&format!("{name}/context/Transpose"), Transpose { perm }, &[mixed])?;
-    net.reshape(&format!("{name}/context"), rows, &[net.batch, TOKENS, WIDTH])
 }
 
 pub(crate) fn bert_base(net: &mut Net) -> Result<(), TypeError> {
@@ -72,14 +49,14 @@ pub(crate) fn bert_base(net: &mut Net) -> Result<(), TypeError> {
         for part in ["query", "key", "value"] {
             parts.push(net.dense(&format!("{inner}.{part}"), x, WIDTH)?);
         }
-        let raw = scores(net, &inner, [parts[0], parts[1]])?;
+        let raw = attention::scores(net, &inner, [parts[0], parts[1]], HEADS)?;
         let masked = net.sum(&format!("{inner}/mask"), raw, mask)?;
-        let context = weighted(net, &inner, masked, parts[2])?;
+        let context = attention::weighted(net, &inner, masked, parts[2], HEADS)?;
         let y = net.dense(&format!("{name}.attention.output.dense"), context, WIDTH)?;
         let sum = net.sum(&format!("{name}.attention.output"), y, x)?;
         x = net.layer_norm(&format!("{name}.attention.output.LayerNorm"), sum, 1e-12)?;
         let wide = net.dense(&format!("{name}.intermediate.dense"), x, 4 * WIDTH)?;
-        let wide = gelu(net, &format!("{name}.intermediate"), wide)?;
+        let wide = net.gelu(&format!("{name}.intermediate"), wide)?;
         let y = net.dense(&format!("{name}.output.dense"), wide, WIDTH)?;
         let sum = net.sum(&format!("{name}.output"), y, x)?;
         x = net.layer_norm(&format!("{name}.output.LayerNorm"), sum, 1e-12)?;
@@ -103,16 +80,57 @@ fn additive(net: &mut Net, mask: ValueId) -> Layer {
     net.add("mask/Mul", Binary::Mul, &[hidden, lowest])
 }
 
-/// `x * (1 + erf(x / sqrt(2))) / 2`.
-fn gelu(net: &mut Net, name: &str, x: ValueId) -> Layer {
-    let root = net.scalar(&format!("{name}.root"), std::f32::consts::SQRT_2);
-    let scaled = net.add(&format!("{name}/Div"), Binary::Div, &[x, root])?;
-    let erf = net.add(&format!("{name}/Erf"), Unary::Erf, &[scaled])?;
-    let one = net.scalar(&format!("{name}.one"), 1.0);
-    let sum = net.add(&format!("{name}/Add"), Binary::Add, &[erf, one])?;
-    let product = net.add(&format!("{name}/Mul"), Binary::Mul, &[x, sum])?;
-    let half = net.scalar(&format!("{name}.half"), 0.5);
-    net.add(&format!("{name}/Mul_1"), Binary::Mul, &[product, half])
+/// The encoder of the Collage paper (Jeon et al., *Collage: Seamless Integration of Deep Learning
+/// Backends with Automatic Placement*, 2022): no embeddings and no mask, normalisation first, with
+/// the deviation of a sample.
+pub(crate) fn collage_bert(net: &mut Net) -> Result<(), TypeError> {
+    const SIZE: i64 = 256;
+    let mut x = net.input("input", DType::F32, &[64, SIZE]);
+    for layer in 0..8 {
+        let name = format!("transformer_blocks.{layer}");
+        let y = sample_norm(net, &format!("{name}.input_sublayer.norm"), x)?;
+        let inner = format!("{name}.attention");
+        let mut parts = [y; 3];
+        for (i, part) in parts.iter_mut().enumerate() {
+            *part = net.dense(&format!("{inner}.linear_layers.{i}"), y, SIZE)?;
+        }
+        let raw = attention::scores(net, &inner, [parts[0], parts[1]], 8)?;
+        let context = attention::weighted(net, &inner, raw, parts[2], 8)?;
+        let y = net.dense(&format!("{inner}.output_linear"), context, SIZE)?;
+        x = net.sum(&inner, x, y)?;
+        let y = sample_norm(net, &format!("{name}.output_sublayer.norm"), x)?;
+        let wide = net.dense(&format!("{name}.feed_forward.w_1"), y, 4 * SIZE)?;
+        let wide = net.relu(&format!("{name}.feed_forward"), wide)?;
+        let y = net.dense(&format!("{name}.feed_forward.w_2"), wide, SIZE)?;
+        x = net.sum(&format!("{name}.feed_forward"), x, y)?;
+    }
+    net.output(x, "output");
+    Ok(())
+}
+
+/// `a (x - mean) / (deviation + epsilon) + b` along the last dim, the variance divided by one less
+/// than the count.
+fn sample_norm(net: &mut Net, name: &str, x: ValueId) -> Layer {
+    let size = net.dims(x)[2];
+    let mean = |net: &mut Net, name: String, x| {
+        net.add(&name, Reduce { kind: ReduceKind::Mean, axes: vec![2], keep_dims: true }, &[x])
+    };
+    let middle = mean(net, format!("{name}/ReduceMean"), x)?;
+    let apart = net.add(&format!("{name}/Sub"), Binary::Sub, &[x, middle])?;
+    let square = net.add(&format!("{name}/Mul"), Binary::Mul, &[apart, apart])?;
+    let variance = mean(net, format!("{name}/ReduceMean_1"), square)?;
+    let count = net.scalar(&format!("{name}.count"), size as f32);
+    let sum = net.add(&format!("{name}/Mul_1"), Binary::Mul, &[variance, count])?;
+    let free = net.scalar(&format!("{name}.free"), (size - 1) as f32);
+    let variance = net.add(&format!("{name}/Div"), Binary::Div, &[sum, free])?;
+    let deviation = net.add(&format!("{name}/Sqrt"), Unary::Sqrt, &[variance])?;
+    let scale = net.uniform(&format!("{name}.a_2"), &[size], 0.9, 1.1);
+    let scaled = net.add(&format!("{name}/Mul_2"), Binary::Mul, &[scale, apart])?;
+    let epsilon = net.scalar(&format!("{name}.eps"), 1e-6);
+    let deviation = net.sum(&format!("{name}/eps"), deviation, epsilon)?;
+    let ratio = net.add(&format!("{name}/Div_1"), Binary::Div, &[scaled, deviation])?;
+    let bias = net.uniform(&format!("{name}.b_2"), &[size], -0.1, 0.1);
+    net.sum(name, ratio, bias)
 }
 
 pub(crate) fn gpt2(net: &mut Net) -> Result<(), TypeError> {
@@ -128,9 +146,9 @@ pub(crate) fn gpt2(net: &mut Net) -> Result<(), TypeError> {
         let split = Split { axis: 2, sizes: vec![Dim::from(WIDTH); 3] };
         let parts = net.graph.add(split, &[all], origin(&format!("/{name}.attn/Split")))?;
         let inner = format!("{name}.attn");
-        let raw = scores(net, &inner, [parts[0], parts[1]])?;
+        let raw = attention::scores(net, &inner, [parts[0], parts[1]], HEADS)?;
         let masked = net.add(&format!("{inner}/Where"), Select, &[seen, raw, lowest])?;
-        let context = weighted(net, &inner, masked, parts[2])?;
+        let context = attention::weighted(net, &inner, masked, parts[2], HEADS)?;
         let y = net.dense(&format!("{inner}.c_proj"), context, WIDTH)?;
         x = net.sum(&format!("{name}/attn"), y, x)?;
         let y = net.layer_norm(&format!("{name}.ln_2"), x, 1e-5)?;
@@ -142,7 +160,7 @@ pub(crate) fn gpt2(net: &mut Net) -> Result<(), TypeError> {
     let x = net.layer_norm("transformer.ln_f", x, 1e-5)?;
     // The table of words also tells how well each fits.
     let table = net.graph.find("transformer.wte.weight").expect("the embedding made it above");
-    let table = net.add("lm_head/Transpose", Transpose { perm: vec![1, 0] }, &[table])?;
+    let table = net.transpose("lm_head", table, &[1, 0])?;
     let logits = net.add("lm_head/MatMul", MatMul::default(), &[x, table])?;
     net.output(logits, "logits");
     Ok(())

@@ -1,19 +1,43 @@
 //! Every model builds, is sound, can be written, and has the size of its original.
 
-use bricolage_ir::{Graph, Role, verify};
+use bricolage_ir::{Graph, Op, Role, verify};
 use bricolage_tensor::DType;
 use bricolage_zoo::{ZooError, build, list};
+use std::collections::HashSet;
 
-/// Elements of trained weights: scalars, masks and running statistics are none.
+/// What names of constants that are not trained hold.
+const FIXED: [&str; 4] = ["running_", "mask", "sinusoids", "inv_freq"];
+
+/// Elements of trained weights: scalars, masks, tables and running statistics are none.
 fn parameters(graph: &Graph) -> u64 {
     let values = graph.values().map(|v| graph.value(v));
     let trained = values.filter_map(|v| match &v.role {
         Role::Constant(t) if t.dtype() == DType::F32 && !t.dims().is_empty() => {
-            (!v.name.contains("running_")).then_some(t.len() as u64)
+            let fixed = FIXED.iter().any(|part| v.name.contains(part));
+            (!fixed).then_some(t.len() as u64)
         }
         _ => None,
     });
     trained.sum()
+}
+
+/// Number of convolutions over so many spatial dims, and of different ones.
+fn convolutions(graph: &Graph, spatial: usize) -> (usize, usize) {
+    let mut all = Vec::new();
+    for id in graph.nodes() {
+        let node = graph.node(id);
+        if let Op::Conv(op) = &node.op
+            && op.strides.len() == spatial
+        {
+            let shape = |i: usize| {
+                let fact = node.inputs[i].map(|v| graph.fact(v));
+                fact.and_then(|f| f.ty.as_tensor()).and_then(|t| t.shape.as_fixed())
+            };
+            all.push((op.clone(), shape(0).unwrap(), shape(1).unwrap()));
+        }
+    }
+    let different: HashSet<_> = all.iter().collect();
+    (all.len(), different.len())
 }
 
 #[test]
@@ -28,6 +52,18 @@ fn models_are_sound_and_have_known_sizes() {
         let large = large.map(|t| t.bytes().len() as u64).filter(|&n| n > 1024);
         assert_eq!(again, large.sum::<u64>(), "{}", entry.name);
         assert!(!written.bytes.is_empty());
+    }
+}
+
+/// The numbers of convolutions in the artefact of the Collage paper.
+#[test]
+fn networks_of_the_collage_paper_have_its_convolutions() {
+    for (name, spatial, expected) in [
+        ("collage-nasnet-a", 2, (204, 15)),
+        ("collage-resnet3d50", 3, (52, 22)),
+        ("collage-resnext50", 2, (52, 23)),
+    ] {
+        assert_eq!(convolutions(&build(name, 1, 7).unwrap(), spatial), expected, "{name}");
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn run(a: &Zoo) -> Result<ExitCode, Error> {
             }
             Format::Text => {
                 for entry in bricolage_zoo::list() {
-                    say!("{:<16} {}", entry.name, entry.description);
+                    say!("{:<18} {}", entry.name, entry.description);
                 }
             }
         }
