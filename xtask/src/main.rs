@@ -1,6 +1,6 @@
 //! House rules and chores. `cargo xtask` lists them.
 
-mod fuzz;
+mod programs;
 #[cfg(feature = "proto")]
 mod proto;
 mod test;
@@ -15,6 +15,8 @@ cargo xtask test --quick     the same without conformance and without a Python e
 cargo xtask fuzz [--seeds N] [--start S] [--seconds T] [--import]
                              random graphs on every engine, or damaged models; what fails is reduced
                              and written to target/fuzz
+cargo xtask conformance [--backend B] [--only TEXT]
+                             the backend tests of ONNX on every engine, or on one, and what is skipped
 cargo run -p xtask --features proto -- proto [--check]
                              generates the ONNX schema's code, or checks that it is current";
 
@@ -26,7 +28,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root),
         ["test"] => test::run(&root, false),
         ["test", "--quick"] => test::run(&root, true),
-        ["fuzz", options @ ..] => fuzz::run(&root, options),
+        ["fuzz", options @ ..] => programs::fuzz(&root, options),
+        ["conformance", options @ ..] => programs::conformance(&root, options),
         #[cfg(feature = "proto")]
         ["proto"] => proto::generate(&root, false),
         #[cfg(feature = "proto")]

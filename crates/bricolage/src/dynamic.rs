@@ -10,7 +10,7 @@ use bricolage_backend::Registry;
 use bricolage_ir::{Graph, NodeId, Op, Role, ValueId, evaluate, learn_sizes, solve_symbols};
 use bricolage_runtime::Session;
 use bricolage_tensor::{Datum, Dim, Symbol, Tensor, Type};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Sessions of one stage that are kept, at most.
 const MOST_CLASSES: usize = 8;
@@ -24,6 +24,8 @@ pub struct DynamicSession<'r> {
     goal: Goal,
     graph: Graph,
     stages: Vec<Stage>,
+    /// Whether stages are simplified for the sizes that they meet.
+    simplifies: bool,
 }
 
 /// Nodes that run together.
@@ -53,6 +55,24 @@ impl<'r> DynamicSession<'r> {
         graph: Graph,
         goal: &Goal,
     ) -> Result<DynamicSession<'r>, Error> {
+        DynamicSession::cut(registry, graph, goal, true)
+    }
+
+    /// [`DynamicSession::new`] of the graph as it is: nothing is simplified, here or for any size.
+    pub fn as_it_is(
+        registry: &'r Registry,
+        graph: Graph,
+        goal: &Goal,
+    ) -> Result<DynamicSession<'r>, Error> {
+        DynamicSession::cut(registry, graph, goal, false)
+    }
+
+    fn cut(
+        registry: &'r Registry,
+        graph: Graph,
+        goal: &Goal,
+        simplifies: bool,
+    ) -> Result<DynamicSession<'r>, Error> {
         let cut = |nodes: &[NodeId], planned: bool| {
             // Only a foreign backend knows what these are, and it takes them at constant sizes.
             let opaque = |&n: &NodeId| matches!(graph.node(n).op, Op::Opaque(_));
@@ -67,7 +87,7 @@ impl<'r> DynamicSession<'r> {
         };
         let stages: Result<Vec<Stage>, Error> =
             levels(&graph).iter().map(|(nodes, planned)| cut(nodes, *planned)).collect();
-        Ok(DynamicSession { registry, goal: goal.clone(), stages: stages?, graph })
+        Ok(DynamicSession { registry, goal: goal.clone(), stages: stages?, graph, simplifies })
     }
 
     /// The graph that runs: inputs and outputs are those of the model.
@@ -78,6 +98,14 @@ impl<'r> DynamicSession<'r> {
     /// How many sessions are kept, over all stages.
     pub fn sessions(&self) -> usize {
         self.stages.iter().filter_map(|s| s.classes.as_ref()).map(Vec::len).sum()
+    }
+
+    /// The backends whose kernels are in the sessions that are kept, each once.
+    pub fn backends(&self) -> Vec<String> {
+        let classes = self.stages.iter().filter_map(|s| s.classes.as_ref()).flatten();
+        let kernels = classes.flat_map(|(_, session)| &session.program().plan().kernels);
+        let names: BTreeSet<&String> = kernels.map(|k| &k.recipe.backend).collect();
+        names.into_iter().cloned().collect()
     }
 
     /// Runs once on inputs in the graph's order, and returns the outputs by name.
@@ -105,7 +133,7 @@ impl<'r> DynamicSession<'r> {
             };
             let data: Vec<Datum> =
                 stage.graph.inputs.iter().map(operand).collect::<Result<_, _>>()?;
-            let results = stage.run(self.registry, &self.goal, &sizes, data)?;
+            let results = stage.run(self.registry, &self.goal, self.simplifies, &sizes, data)?;
             for (&v, datum) in stage.graph.outputs.iter().zip(results) {
                 learn(&stage.graph, v, &datum, &mut sizes)?;
                 live.insert(stage.graph.value(v).name.to_string(), datum);
@@ -132,6 +160,7 @@ impl Stage {
         &mut self,
         registry: &Registry,
         goal: &Goal,
+        simplifies: bool,
         sizes: &Sizes,
         data: Vec<Datum>,
     ) -> Result<Vec<Datum>, Error> {
@@ -153,7 +182,11 @@ impl Stage {
                 if classes.len() == MOST_CLASSES {
                     classes.remove(0);
                 }
-                let (_, _, session) = line::compile_unmeasured(registry, bind(&self.graph)?, goal)?;
+                let bound = bind(&self.graph)?;
+                let session = match simplifies {
+                    true => line::compile_unmeasured(registry, bound, goal)?.2,
+                    false => line::compile_rewritten(registry, &bound, goal)?.1,
+                };
                 classes.push((class, session));
             }
         }

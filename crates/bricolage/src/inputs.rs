@@ -77,7 +77,10 @@ const NUMBER: u64 = 8;
 
 /// Fails when a value with fixed sizes takes more than the machine's memory; computed values are
 /// evaluated by the reference, which takes more.
-fn require_memory(graph: &Graph, values: impl Iterator<Item = ValueId>) -> Result<(), Error> {
+pub(crate) fn require_memory(
+    graph: &Graph,
+    values: impl Iterator<Item = ValueId>,
+) -> Result<(), Error> {
     let memory = Machine::read().memory;
     for value in values {
         let Type::Tensor(t) = &graph.fact(value).ty else { continue };

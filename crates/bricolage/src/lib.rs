@@ -17,6 +17,7 @@ pub mod inputs;
 mod inspect;
 mod line;
 pub mod npz;
+mod proof;
 pub mod report;
 pub mod target;
 pub mod temporary;
@@ -33,6 +34,7 @@ pub use line::{
     Cx, Outcome, compile_unmeasured, import, import_interface, optimize, place_unmeasured, pool,
     rewrite, save_unmeasured,
 };
+pub use proof::{Proven, rewrite_proven};
 pub use temporary::Temporary;
 pub use weights::Weights;
 pub use worker::WorkerCommand;

@@ -1,10 +1,11 @@
 //! The straight line: bytes, graph, graph, placed, plan, session.
 
 use crate::{
-    Emitted, Error, Goal, Progress, WorkerCommand, artefact, check,
+    Emitted, Error, Goal, Progress, Proven, WorkerCommand, artefact, check,
     claim::Claim,
     constant_bytes, contest, emit, inputs,
     report::{self, Report},
+    rewrite_proven,
     worker::{Benches, Worker},
 };
 use bricolage_backend::Registry;
@@ -15,7 +16,7 @@ use bricolage_placement::{
     Form, MeasuredConversions, Observed, Placed, PlacedRegion, Placements, Price, Pricing,
     Unpriced, gather_whole, place,
 };
-use bricolage_rewrite::Rewritten;
+use bricolage_rewrite::{RULES, Rewritten};
 use bricolage_runtime::{Cancel, Plan, Pool, PoolOptions, Program, Session, ThreadPool};
 use bricolage_tensor::{Datum, Tensor};
 use std::{
@@ -89,17 +90,17 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
     // What an input is for is plainest before ops are merged.
     let tensors = inputs::sample_inputs(&graph, cx.goal.seed)?;
     let draws = inputs::describe_draws(&graph);
-    step("rewrite");
-    let before = graph.nodes().count();
-    let rewritten = rewrite(graph)?;
-    let graph = &rewritten.graph;
-    inputs::require_fixed(graph)?;
-    let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
-    let observed = Observed::new(graph, &data);
-
     let machine = Machine::read();
     let opened = Database::open(&cx.cache, &machine)?;
+    step("rewrite");
+    let before = graph.nodes().count();
+    let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
+    let Proven { rewritten, left_out } =
+        rewrite_proven(&graph, RULES, &data, cx.goal.seed, Some(&opened.database))?;
+    let graph = &rewritten.graph;
+    let observed = Observed::new(graph, &data);
     let mut warnings = model.warnings.clone();
+    warnings.extend(left_out);
     if let Some(aside) = &opened.set_aside {
         warnings.push(format!(
             "the cost database was damaged; it was set aside as `{}`",
@@ -134,6 +135,8 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
         opened.database.set_note(&search, &limit.to_string())?;
     }
     warnings.extend(best.warnings.iter().cloned());
+    let doubted = placed.effort.doubted.iter();
+    warnings.extend(doubted.map(|d| format!("a time in the cost database cannot be: {d}")));
     if placed.effort.skipped > 0 {
         let (skipped, all) = (placed.effort.skipped, placed.offers);
         warnings.push(match exhausted {
@@ -198,11 +201,11 @@ pub fn optimize(cx: &Cx<'_>, path: &Path, out: &Path, overwrite: bool) -> Result
         refused: placed
             .refused
             .iter()
-            .map(|(backend, what, nodes, why)| report::Refusal {
-                backend: backend.clone(),
-                what: what.clone(),
-                nodes: origins(graph, nodes),
-                why: why.clone(),
+            .map(|r| report::Refusal {
+                backend: r.backend.clone(),
+                what: r.what.clone(),
+                nodes: origins(graph, &r.nodes),
+                why: r.why.clone(),
             })
             .collect(),
         offers: placed.offers,
@@ -352,7 +355,7 @@ fn placements(
             (cx.progress)(&Progress { phase, done, total, best_ns: None })
         },
     };
-    let conversions = MeasuredConversions { pricing: &pricing, registry: cx.registry };
+    let conversions = MeasuredConversions::new(&pricing, cx.registry);
     let mut placed = place(&pricing, cx.registry, &conversions).map_err(|error| {
         // Where the model itself cannot be evaluated, no kernel could be right.
         match graph.outputs.iter().find_map(|&v| observed.get(v).err()) {
@@ -360,6 +363,7 @@ fn placements(
             None => Error::from(error),
         }
     })?;
+    placed.effort.doubted.extend(conversions.doubted.take());
     for offer in gather_whole(graph, cx.registry, &setting) {
         let backend = offer.backend().to_owned();
         // The engine's own optimiser beats its single ops put together; those are no contender.

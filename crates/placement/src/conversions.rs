@@ -1,10 +1,13 @@
 //! What it costs to move a value from one format to another.
 
-use crate::{ConversionPrices, PlaceError, Price, Pricing, Trial, TrialError};
+use crate::{
+    ConversionPrices, PlaceError, Price, Pricing, Trial, TrialError,
+    doubts::{impossible, least_ns_to_write},
+};
 use bricolage_backend::{Backend, BackendKind, Registry};
 use bricolage_measure::{Contestant, Key, Protocol, Record, Verdict, race};
 use bricolage_tensor::{Format, Rng, Tensor};
-use std::{sync::Arc, time::Duration};
+use std::{cell::RefCell, collections::BTreeSet, sync::Arc, time::Duration};
 
 /// Conversions by the backends of a registry, measured once per dims, formats and threads.
 pub struct MeasuredConversions<'a> {
@@ -12,9 +15,16 @@ pub struct MeasuredConversions<'a> {
     pub pricing: &'a Pricing<'a>,
     /// Who converts.
     pub registry: &'a Registry,
+    /// Times in the database that cannot be, each with the conversion and why; they are taken anew.
+    pub doubted: RefCell<BTreeSet<String>>,
 }
 
-impl MeasuredConversions<'_> {
+impl<'a> MeasuredConversions<'a> {
+    /// Conversions by the backends of `registry`.
+    pub fn new(pricing: &'a Pricing<'a>, registry: &'a Registry) -> MeasuredConversions<'a> {
+        MeasuredConversions { pricing, registry, doubted: RefCell::default() }
+    }
+
     /// The backend that converts between these formats: the first that has a kernel for it, the
     /// reference last.
     pub fn converter(
@@ -83,16 +93,29 @@ impl MeasuredConversions<'_> {
 }
 
 impl ConversionPrices for MeasuredConversions<'_> {
+    fn backend(&self, dims: &[i64], from: &Format, to: &Format) -> Option<String> {
+        Self::converter(self.registry, dims, from, to).map(|b| b.name().to_owned())
+    }
+
     fn known(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Option<Price>, PlaceError> {
         match Self::converter(self.registry, dims, from, to) {
             None => {
                 Ok(Some(Price::Refused("no backend converts between these formats".to_owned())))
             }
-            Some(backend) => Ok(self
-                .pricing
-                .database
-                .get(&self.key(&*backend, dims, from, to))?
-                .map(Price::from)),
+            Some(backend) => {
+                let record = self.pricing.database.get(&self.key(&*backend, dims, from, to))?;
+                if let Some(Record::Measured { measurement, .. }) = &record {
+                    let bytes = to.byte_len(dims).unwrap_or(0);
+                    let least = least_ns_to_write(bytes, self.pricing.setting.threads);
+                    if let Some(why) = impossible(measurement, least) {
+                        let name = backend.name();
+                        let doubt = format!("{name} {from} to {to} of {dims:?}: {why}");
+                        self.doubted.borrow_mut().insert(doubt);
+                        return Ok(None);
+                    }
+                }
+                Ok(record.map(Price::from))
+            }
         }
     }
 
@@ -119,6 +142,10 @@ impl ConversionPrices for MeasuredConversions<'_> {
 pub struct Unpriced;
 
 impl ConversionPrices for Unpriced {
+    fn backend(&self, _: &[i64], _: &Format, _: &Format) -> Option<String> {
+        None
+    }
+
     fn known(&self, _: &[i64], _: &Format, _: &Format) -> Result<Option<Price>, PlaceError> {
         Ok(Some(Price::Unmeasured))
     }

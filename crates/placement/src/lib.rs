@@ -5,6 +5,7 @@
 //! single backend is kept beside it, so that whoever measures whole plans can fall back to it.
 
 mod conversions;
+mod doubts;
 mod observed;
 mod offers;
 mod order;
@@ -18,11 +19,12 @@ mod sweep;
 mod trial;
 
 pub use conversions::{MeasuredConversions, Unpriced};
+pub use doubts::{impossible, least_ns};
 pub use observed::Observed;
 pub use offers::{Form, Offer, Offers, gather, gather_whole};
 pub use place::{
-    ConversionPrices, PlaceError, Placed, PlacedConversion, PlacedRegion, Placements, RunnerUp,
-    place,
+    ConversionPrices, PlaceError, Placed, PlacedConversion, PlacedRegion, Placements, Refused,
+    RunnerUp, place,
 };
 pub use pricing::{Effort, OpenOffer, Price, Pricing, check_offer, price};
 pub use problem::{Choice, Conversion, Cover, FormatId, Problem, ProblemError, Tensor};

@@ -13,7 +13,7 @@ use bricolage_ir::{EvalError, Graph, NodeId, Numerics, TypeError, ValueId};
 use bricolage_measure::{DatabaseError, Measurement};
 use bricolage_tensor::{Format, Type};
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::{BTreeSet, HashMap},
 };
 
@@ -177,10 +177,25 @@ impl Placed {
 
 /// Prices conversions between formats.
 pub trait ConversionPrices {
+    /// The backend that converts between these formats, if one does.
+    fn backend(&self, dims: &[i64], from: &Format, to: &Format) -> Option<String>;
     /// The measured price of a conversion of a tensor with these dims, if it was measured.
     fn known(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Option<Price>, PlaceError>;
     /// Measures the conversion.
     fn measure(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Price, PlaceError>;
+}
+
+/// What was tried and cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refused {
+    /// Name of the backend.
+    pub backend: String,
+    /// The candidate, or the conversion.
+    pub what: String,
+    /// What would have been computed, or whose result would have been converted.
+    pub nodes: Vec<NodeId>,
+    /// A clause.
+    pub why: String,
 }
 
 /// What placement found.
@@ -189,8 +204,8 @@ pub struct Placements {
     pub all: Vec<Placed>,
     /// What was refused by patterns.
     pub declined: Vec<(String, Declined)>,
-    /// Offers that were tried and cannot be used: backend, candidate, nodes, reason.
-    pub refused: Vec<(String, String, Vec<NodeId>, String)>,
+    /// Offers and conversions that were tried and cannot be used.
+    pub refused: Vec<Refused>,
     /// How much was measured.
     pub effort: Effort,
     /// How many offers there were.
@@ -214,9 +229,16 @@ pub fn place(
         effort.known += extra.known;
         effort.measured += extra.measured;
         effort.skipped += extra.skipped;
+        effort.doubted.extend(extra.doubted);
     }
-    let covering =
-        Covering { p, offers: &offers, prices: &prices, conversions, news: Cell::new(false) };
+    let covering = Covering {
+        p,
+        offers: &offers,
+        prices: &prices,
+        conversions,
+        news: Cell::new(false),
+        refused: RefCell::default(),
+    };
     // A conversion that is measured for one cover may change another.
     let all = loop {
         covering.news.set(false);
@@ -228,11 +250,16 @@ pub fn place(
     let refused = offers.all.iter().zip(&prices).filter_map(|(offer, price)| match price {
         Price::Refused(why) => {
             let c = &offer.candidate;
-            Some((offer.backend().to_owned(), c.to_string(), c.region.nodes.clone(), why.clone()))
+            Some(Refused {
+                backend: offer.backend().to_owned(),
+                what: c.to_string(),
+                nodes: c.region.nodes.clone(),
+                why: why.clone(),
+            })
         }
         _ => None,
     });
-    let refused = refused.collect();
+    let refused = refused.chain(covering.refused.take()).collect();
     Ok(Placements { all, refused, effort, offers: offers.all.len(), declined: offers.declined })
 }
 
@@ -266,6 +293,8 @@ struct Covering<'a> {
     conversions: &'a dyn ConversionPrices,
     /// Whether a conversion was measured for one of the covers.
     news: Cell<bool>,
+    /// Conversions that cannot be used.
+    refused: RefCell<BTreeSet<Refused>>,
 }
 
 impl Covering<'_> {
@@ -335,7 +364,8 @@ impl Covering<'_> {
         let is_over = || p.is_over(p.cover_deadline);
         let limits = Limits { is_over: &is_over, ..Limits::default() };
         loop {
-            table.price_conversions(conversions, &measured)?;
+            let refused = table.price_conversions(p.graph, conversions, &measured)?;
+            self.refused.borrow_mut().extend(refused);
             let solution = sweep(&table.problem, limits, &known)?;
             let mut anew = false;
             for c in &solution.cover.conversions {
@@ -482,11 +512,14 @@ impl Table {
     }
 
     /// Fills in what conversions cost: measured, known from before, or guessed from the bytes moved.
+    /// Those that a backend offers and that cannot be used.
     fn price_conversions(
         &mut self,
+        graph: &Graph,
         prices: &dyn ConversionPrices,
         measured: &HashMap<(usize, FormatId, FormatId), Price>,
-    ) -> Result<(), PlaceError> {
+    ) -> Result<Vec<Refused>, PlaceError> {
+        let mut refused = Vec::new();
         for tensor in 0..self.formats.len() {
             let formats = &self.formats[tensor];
             for (i, from) in formats.iter().enumerate() {
@@ -499,7 +532,16 @@ impl Table {
                     self.problem.tensors[tensor].convert[i][j] = match price {
                         Some(Price::Measured(m)) => m.median_ns,
                         Some(Price::Free) => 0.0,
-                        Some(Price::Refused(_)) => f64::INFINITY,
+                        Some(Price::Refused(why)) => {
+                            let backend = prices.backend(&self.dims[tensor], from, to);
+                            refused.extend(backend.map(|backend| Refused {
+                                backend,
+                                what: format!("conversion {from} to {to}"),
+                                nodes: graph.producer(self.values[tensor]).into_iter().collect(),
+                                why,
+                            }));
+                            f64::INFINITY
+                        }
                         // One microsecond and ten gigabytes a second: corrected before it is used.
                         None | Some(Price::Unmeasured) => {
                             let bytes = from.byte_len(&self.dims[tensor]).unwrap_or(u64::MAX);
@@ -509,6 +551,6 @@ impl Table {
                 }
             }
         }
-        Ok(())
+        Ok(refused)
     }
 }

@@ -42,9 +42,14 @@ pub struct Rewritten {
 }
 
 /// Applies every rule of [`RULES`] until none matches.
-pub fn simplify(mut graph: Graph) -> Result<Rewritten, RewriteError> {
+pub fn simplify(graph: Graph) -> Result<Rewritten, RewriteError> {
+    simplify_by(graph, RULES)
+}
+
+/// [`simplify`] by these rules.
+pub fn simplify_by(mut graph: Graph, rules: &[&dyn Rule]) -> Result<Rewritten, RewriteError> {
     merge_equal_constants(&mut graph);
-    run(graph, RULES)
+    run(graph, rules)
 }
 
 /// Applies `rules` until none matches, each patch checked for types and the result for soundness.

@@ -15,7 +15,7 @@ mod patch;
 mod rule;
 mod rules;
 
-pub use driver::{Applied, Rewritten, run, simplify};
+pub use driver::{Applied, Rewritten, run, simplify, simplify_by};
 pub use patch::{Patch, RewriteError, Source};
 pub use rule::{Outcome, Rule};
 pub use rules::RULES;

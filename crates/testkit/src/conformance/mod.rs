@@ -1,0 +1,242 @@
+//! The backend tests of the `onnx` package on every engine: what passes, and what is skipped for a reason.
+//!
+//! `write_tests.py FOLDER` writes the tests; [`run`] reads them from there.
+
+mod compare;
+mod engines;
+mod skips;
+mod suite;
+
+pub use engines::{Computer, computers};
+pub use skips::{Skip, skips};
+
+use crate::{Fault, engines::guarded};
+use compare::datum_differs;
+use std::{
+    cell::OnceCell,
+    fmt,
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use suite::{KINDS, Loaded, Set, Test, VARIANTS};
+
+/// The list of skips, from this crate's folder.
+pub const SKIPS: &str = "../../cases/conformance/skips";
+
+/// Tests that run at the same time.
+const THREADS: usize = 2;
+
+/// What came of all tests.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// How many passed, one a kind of tests and engine.
+    pub counts: Vec<Count>,
+    /// Skips by their place in the list, each with the number of tests that it let fail.
+    pub skipped: Vec<(Skip, usize)>,
+    /// What failed and is not in the list, what passed although it is, and entries that are no test's.
+    pub faults: Vec<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fault in &self.faults {
+            writeln!(f, "FAILED {fault}")?;
+        }
+        for count in &self.counts {
+            writeln!(f, "{count}")?;
+        }
+        for (skip, tests) in &self.skipped {
+            writeln!(f, "skipped {tests}, {skip}")?;
+        }
+        Ok(())
+    }
+}
+
+/// How many tests of one kind an engine passed.
+#[derive(Clone, Debug)]
+pub struct Count {
+    /// `node tests`, `simple tests` or `light models`.
+    pub kind: &'static str,
+    /// Name of the engine.
+    pub engine: &'static str,
+    /// Those that passed as they are, with constant operands, and with constant inputs.
+    pub passed: [usize; 3],
+    /// How many of them kernels of the engine's own computed in part or whole, where it has any.
+    pub own: Option<usize>,
+    /// How many there are.
+    pub tests: usize,
+}
+
+impl Count {
+    /// Those that passed.
+    pub fn all_passed(&self) -> usize {
+        self.passed.iter().sum()
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, engine, passed, tests) = (self.kind, self.engine, self.all_passed(), self.tests);
+        let [plain, operands, inputs] = self.passed;
+        write!(f, "{kind} {engine}: {passed} of {tests}")?;
+        write!(f, " ({plain} as they are")?;
+        for (count, what) in
+            [(operands, "with constant operands"), (inputs, "with constant inputs")]
+        {
+            if count > 0 {
+                write!(f, ", {count} {what}")?;
+            }
+        }
+        if let Some(own) = self.own {
+            write!(f, "; {own} on its own kernels")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// What an engine made of a test.
+type Verdict = Result<Passed, Fault>;
+
+/// How a test passed.
+struct Passed {
+    /// Index into [`VARIANTS`].
+    variant: usize,
+    /// Whether kernels of the engine's own took part.
+    own: bool,
+}
+
+/// Runs the tests in `folder` whose names contain `only` on every engine, and holds what fails against the
+/// list of skips. `Err` when the folder holds no such test.
+pub fn run(
+    folder: &Path,
+    computers: &[Computer],
+    skips: &[Skip],
+    only: &str,
+) -> Result<Report, String> {
+    let tests = suite::tests(folder, only)?;
+    let next = AtomicUsize::new(0);
+    let verdicts: Mutex<Vec<(usize, Vec<Verdict>)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let at = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(test) = tests.get(at)
+                {
+                    let found = judge(test, computers);
+                    let all = verdicts.lock();
+                    all.unwrap_or_else(PoisonError::into_inner).push((at, found));
+                }
+            });
+        }
+    });
+    let mut verdicts = verdicts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    verdicts.sort_by_key(|(at, _)| *at);
+    let mut report = Report::default();
+    let mut counts: Vec<Count> = Vec::new();
+    let mut used = vec![0; skips.len()];
+    let mut listed = vec![false; skips.len()];
+    for (at, found) in verdicts {
+        let test = &tests[at];
+        for (computer, verdict) in computers.iter().zip(found) {
+            let (kind, name) = (test.kind.words, computer.name);
+            let at = match counts.iter().position(|c| c.kind == kind && c.engine == name) {
+                Some(at) => at,
+                None => {
+                    counts.push(Count {
+                        kind,
+                        engine: name,
+                        passed: [0; VARIANTS.len()],
+                        own: computer.has_own().then_some(0),
+                        tests: 0,
+                    });
+                    counts.len() - 1
+                }
+            };
+            counts[at].tests += 1;
+            let label = test.label();
+            let skip = skips.iter().position(|s| s.is_about(name, &label));
+            if let Some(skip) = skip {
+                listed[skip] = true;
+            }
+            match (verdict, skip) {
+                (Ok(passed), skip) => {
+                    counts[at].passed[passed.variant] += 1;
+                    counts[at].own = counts[at].own.map(|n| n + usize::from(passed.own));
+                    if let Some(skip) = skip {
+                        let entry = &skips[skip];
+                        report
+                            .faults
+                            .push(format!("{name} {label} passes, and is listed: {entry}"));
+                    }
+                }
+                (Err(_), Some(skip)) => used[skip] += 1,
+                (Err(fault), None) => report.faults.push(format!("{name} {label} {fault}")),
+            }
+        }
+    }
+    // Light models come first in time and last in print.
+    counts.sort_by_key(|c| KINDS.iter().rev().position(|k| k.words == c.kind));
+    report.counts = counts;
+    let asked = |s: &Skip| s.engine == "*" || computers.iter().any(|c| c.name == s.engine);
+    for (i, skip) in skips.iter().enumerate().filter(|(_, s)| asked(s)) {
+        match (listed[i], only.is_empty()) {
+            (true, _) => report.skipped.push((skip.clone(), used[i])),
+            (false, true) => report.faults.push(format!("no test is meant by `{skip}`")),
+            (false, false) => {}
+        }
+    }
+    Ok(report)
+}
+
+/// What every engine makes of a test: the first variant that passes, or why none does. Where a size must be
+/// constant and the model's are not, the next variant is tried.
+fn judge(test: &Test, computers: &[Computer]) -> Vec<Verdict> {
+    let sets = test.sets();
+    let variants: Vec<OnceCell<Option<Loaded>>> =
+        VARIANTS.iter().map(|_| OnceCell::new()).collect();
+    let one = |computer: &Computer| -> Verdict {
+        let sets = sets.as_ref().map_err(|why| Fault::Failed(why.clone()))?;
+        let mut first = None;
+        for (variant, (file, loaded)) in VARIANTS.iter().zip(&variants).enumerate() {
+            let Some(loaded) = loaded.get_or_init(|| test.load(file)) else { break };
+            match guarded(|| attempt(test, loaded, sets, computer)) {
+                Ok(own) => return Ok(Passed { variant, own }),
+                Err(Fault::Unsupported(why)) => {
+                    first.get_or_insert(why);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        Err(Fault::Unsupported(first.unwrap_or_else(|| "there is no model".to_owned())))
+    };
+    computers.iter().map(one).collect()
+}
+
+/// Whether kernels of the engine's own took part in right results for every set.
+fn attempt(test: &Test, loaded: &Loaded, sets: &[Set], computer: &Computer) -> Result<bool, Fault> {
+    let graph = match loaded {
+        Loaded::Graph(graph) => graph,
+        Loaded::Unsupported(why) => return Err(Fault::Unsupported(why.clone())),
+        Loaded::Failed(why) => return Err(Fault::Failed(why.clone())),
+    };
+    let mut own = false;
+    for set in sets {
+        let inputs = set.inputs(graph).map_err(Fault::Failed)?;
+        let computed = computer.compute(graph, &inputs)?;
+        let (found, needed) = (computed.outputs.len(), set.outputs.len());
+        if found != needed {
+            return Err(Fault::Wrong(format!("needed {needed} outputs, found {found}")));
+        }
+        for (i, (got, want)) in computed.outputs.iter().zip(&set.outputs).enumerate() {
+            let limits = test.limits(want).map_err(Fault::Failed)?;
+            if let Some(why) = datum_differs(got, want, limits, test.is_random()) {
+                return Err(Fault::Wrong(format!("output {i}: {why}")));
+            }
+        }
+        own |= computed.own;
+    }
+    Ok(own)
+}
