@@ -13,7 +13,7 @@ use bricolage_measure::{
     SampleError, Verdict, pair, race,
 };
 use bricolage_onnx::Model;
-use bricolage_placement::{Form, Observed, Placed, impossible, least_ns};
+use bricolage_placement::{Form, Observed, Placed, PlacedConversion, impossible, least_ns};
 use bricolage_tensor::{Datum, Tensor};
 use std::{
     cell::RefCell,
@@ -103,7 +103,8 @@ fn key(c: &Contest<'_>, placed: &Placed) -> Key {
         ));
     }
     for conversion in &placed.conversions {
-        text.push_str(&format!("{} {} {}\n", conversion.value.0, conversion.from, conversion.to));
+        let PlacedConversion { value, from, to, backend, .. } = conversion;
+        text.push_str(&format!("{} {from} {to} {backend}\n", value.0));
     }
     Key(text)
 }

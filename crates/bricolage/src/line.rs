@@ -433,7 +433,7 @@ pub fn place_unmeasured(registry: &Registry, graph: &Graph, goal: &Goal) -> Resu
         cancel: &cancel,
         progress: &|_, _, _| {},
     };
-    let placements = place(&pricing, registry, &Unpriced)?;
+    let placements = place(&pricing, registry, &Unpriced(registry))?;
     placements
         .all
         .into_iter()

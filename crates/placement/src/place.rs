@@ -8,13 +8,14 @@ use crate::{
     problem::MOST_FORMATS,
     sweep,
 };
-use bricolage_backend::{BackendKind, Declined, Region, Registry};
+use bricolage_backend::{Backend, BackendKind, Declined, Region, Registry};
 use bricolage_ir::{EvalError, Graph, NodeId, Numerics, TypeError, ValueId};
 use bricolage_measure::{DatabaseError, Measurement};
 use bricolage_tensor::{Format, Type};
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeSet, HashMap},
+    sync::Arc,
 };
 
 /// Why a graph cannot be placed.
@@ -107,6 +108,8 @@ pub struct PlacedConversion {
     pub from: Format,
     /// The format that is made.
     pub to: Format,
+    /// Name of the backend that makes it.
+    pub backend: String,
     /// What it costs.
     pub price: Price,
 }
@@ -177,12 +180,24 @@ impl Placed {
 
 /// Prices conversions between formats.
 pub trait ConversionPrices {
-    /// The backend that converts between these formats, if one does.
-    fn backend(&self, dims: &[i64], from: &Format, to: &Format) -> Option<String>;
-    /// The measured price of a conversion of a tensor with these dims, if it was measured.
-    fn known(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Option<Price>, PlaceError>;
-    /// Measures the conversion.
-    fn measure(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Price, PlaceError>;
+    /// Who converts a tensor with these dims between these formats, in the order in which they are tried.
+    fn backends(&self, dims: &[i64], from: &Format, to: &Format) -> Vec<Arc<dyn Backend>>;
+    /// The price of a backend's conversion, if it was measured.
+    fn known(
+        &self,
+        backend: &Arc<dyn Backend>,
+        dims: &[i64],
+        from: &Format,
+        to: &Format,
+    ) -> Result<Option<Price>, PlaceError>;
+    /// Measures a backend's conversion.
+    fn measure(
+        &self,
+        backend: &Arc<dyn Backend>,
+        dims: &[i64],
+        from: &Format,
+        to: &Format,
+    ) -> Result<Price, PlaceError>;
 }
 
 /// What was tried and cannot be used.
@@ -353,7 +368,7 @@ impl Covering<'_> {
                 picked.push(i);
             }
         }
-        let mut measured: HashMap<(usize, FormatId, FormatId), Price> = HashMap::new();
+        let mut measured = Measured::new();
         let mut by_nodes: HashMap<&[NodeId], Vec<usize>> = HashMap::new();
         for (i, offer) in offers.all.iter().enumerate() {
             by_nodes.entry(&offer.candidate.region.nodes).or_default().push(i);
@@ -369,16 +384,17 @@ impl Covering<'_> {
             let solution = sweep(&table.problem, limits, &known)?;
             let mut anew = false;
             for c in &solution.cover.conversions {
-                let at = (c.tensor, c.from, c.to);
-                if let std::collections::hash_map::Entry::Vacant(entry) = measured.entry(at) {
-                    let (dims, formats) = (&table.dims[c.tensor], &table.formats[c.tensor]);
-                    let (from, to) = (&formats[usize::from(c.from)], &formats[usize::from(c.to)]);
-                    let known = conversions.known(dims, from, to)?;
+                let Some(backend) = table.converter(c.tensor, c.from, c.to) else { continue };
+                let at = (c.tensor, c.from, c.to, backend.name().to_owned());
+                if !measured.contains_key(&at) {
+                    let (dims, from, to) = table.conversion(c.tensor, c.from, c.to);
+                    let known = conversions.known(backend, dims, from, to)?;
                     anew |= known.is_none();
-                    entry.insert(match known {
+                    let price = match known {
                         Some(price) => price,
-                        None => conversions.measure(dims, from, to)?,
-                    });
+                        None => conversions.measure(backend, dims, from, to)?,
+                    };
+                    measured.insert(at, price);
                 }
             }
             if anew {
@@ -393,14 +409,12 @@ impl Covering<'_> {
                 PlacedRegion { offer, price: prices[index].clone(), runner_up }
             });
             let regions = regions.collect();
-            let placed_conversions = solution.cover.conversions.iter().map(|c| {
-                let formats = &table.formats[c.tensor];
-                PlacedConversion {
-                    value: table.values[c.tensor],
-                    from: formats[usize::from(c.from)].clone(),
-                    to: formats[usize::from(c.to)].clone(),
-                    price: measured[&(c.tensor, c.from, c.to)].clone(),
-                }
+            let placed_conversions = solution.cover.conversions.iter().filter_map(|c| {
+                let (_, from, to) = table.conversion(c.tensor, c.from, c.to);
+                let backend = table.converter(c.tensor, c.from, c.to)?.name().to_owned();
+                let price = measured[&(c.tensor, c.from, c.to, backend.clone())].clone();
+                let (value, from, to) = (table.values[c.tensor], from.clone(), to.clone());
+                Some(PlacedConversion { value, from, to, backend, price })
             });
             let placed = Placed {
                 name: name.to_owned(),
@@ -429,6 +443,9 @@ impl Covering<'_> {
     }
 }
 
+/// Prices of conversions by tensor, formats and backend.
+type Measured = HashMap<(usize, FormatId, FormatId, String), Price>;
+
 /// The cover problem of a graph, with what its numbers stand for.
 struct Table {
     problem: Problem,
@@ -437,6 +454,8 @@ struct Table {
     formats: Vec<Vec<Format>>,
     tensor_of: HashMap<ValueId, usize>,
     index_of: HashMap<NodeId, usize>,
+    /// Who converts a tensor from one format to another.
+    converters: HashMap<(usize, FormatId, FormatId), Arc<dyn Backend>>,
 }
 
 impl Table {
@@ -450,6 +469,7 @@ impl Table {
             formats: Vec::new(),
             tensor_of: HashMap::new(),
             index_of,
+            converters: HashMap::new(),
         };
         let produced = offers.order.iter().flat_map(|&n| graph.node(n).outputs.clone());
         for value in graph.inputs.iter().copied().chain(produced) {
@@ -511,44 +531,67 @@ impl Table {
         true
     }
 
-    /// Fills in what conversions cost: measured, known from before, or guessed from the bytes moved.
-    /// Those that a backend offers and that cannot be used.
+    /// Who converts a tensor between these formats, if anyone does.
+    fn converter(&self, tensor: usize, from: FormatId, to: FormatId) -> Option<&Arc<dyn Backend>> {
+        self.converters.get(&(tensor, from, to))
+    }
+
+    /// The dims of a tensor and two of its formats.
+    fn conversion(
+        &self,
+        tensor: usize,
+        from: FormatId,
+        to: FormatId,
+    ) -> (&[i64], &Format, &Format) {
+        let formats = &self.formats[tensor];
+        (&self.dims[tensor], &formats[usize::from(from)], &formats[usize::from(to)])
+    }
+
+    /// Finds who converts, and fills in what that costs: measured, known from before, or guessed from the
+    /// bytes moved. Returns what is offered and cannot be used.
     fn price_conversions(
         &mut self,
         graph: &Graph,
         prices: &dyn ConversionPrices,
-        measured: &HashMap<(usize, FormatId, FormatId), Price>,
+        measured: &Measured,
     ) -> Result<Vec<Refused>, PlaceError> {
         let mut refused = Vec::new();
         for tensor in 0..self.formats.len() {
-            let formats = &self.formats[tensor];
-            for (i, from) in formats.iter().enumerate() {
-                for (j, to) in formats.iter().enumerate() {
-                    let price = match measured.get(&(tensor, i as FormatId, j as FormatId)) {
+            let count = self.formats[tensor].len() as FormatId;
+            let pairs = (0..count).flat_map(|i| (0..count).map(move |j| (i, j)));
+            for (i, j) in pairs.filter(|(i, j)| i != j) {
+                let (dims, from, to) = self.conversion(tensor, i, j);
+                let mut found = (f64::INFINITY, None);
+                for backend in prices.backends(dims, from, to) {
+                    let price = match measured.get(&(tensor, i, j, backend.name().to_owned())) {
                         Some(price) => Some(price.clone()),
-                        None if i == j => Some(Price::Free),
-                        None => prices.known(&self.dims[tensor], from, to)?,
+                        None => prices.known(&backend, dims, from, to)?,
                     };
-                    self.problem.tensors[tensor].convert[i][j] = match price {
+                    let cost = match price {
                         Some(Price::Measured(m)) => m.median_ns,
                         Some(Price::Free) => 0.0,
                         Some(Price::Refused(why)) => {
-                            let backend = prices.backend(&self.dims[tensor], from, to);
-                            refused.extend(backend.map(|backend| Refused {
-                                backend,
+                            refused.push(Refused {
+                                backend: backend.name().to_owned(),
                                 what: format!("conversion {from} to {to}"),
                                 nodes: graph.producer(self.values[tensor]).into_iter().collect(),
                                 why,
-                            }));
-                            f64::INFINITY
+                            });
+                            continue;
                         }
                         // One microsecond and ten gigabytes a second: corrected before it is used.
                         None | Some(Price::Unmeasured) => {
-                            let bytes = from.byte_len(&self.dims[tensor]).unwrap_or(u64::MAX);
-                            1e3 + bytes as f64 / 10.0
+                            1e3 + from.byte_len(dims).unwrap_or(u64::MAX) as f64 / 10.0
                         }
                     };
+                    found = (cost, Some(backend));
+                    break;
                 }
+                self.problem.tensors[tensor].convert[usize::from(i)][usize::from(j)] = found.0;
+                match found.1 {
+                    Some(backend) => self.converters.insert((tensor, i, j), backend),
+                    None => self.converters.remove(&(tensor, i, j)),
+                };
             }
         }
         Ok(refused)

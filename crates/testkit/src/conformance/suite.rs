@@ -29,10 +29,6 @@ pub(super) const KINDS: [Kind; 3] = [
 /// Files of one test: the model as it is, with all operands but the first constant, with constant inputs.
 pub(super) const VARIANTS: [&str; 3] = ["model.onnx", "constants.onnx", "all_constants.onnx"];
 
-/// Tests whose expected results are sums that cancel, rounded to single precision on the way: each errs by a
-/// rounding of the largest, and is compared within that.
-const CANCELLED: &[&str] = &["test_dft_inverse", "test_dft_inverse_opset19"];
-
 /// One test.
 pub(super) struct Test {
     pub(super) kind: Kind,
@@ -126,20 +122,13 @@ impl Test {
     }
 
     /// How far an output may be off.
-    pub(super) fn limits(&self, want: &Datum) -> Result<Limits, String> {
+    pub(super) fn limits(&self) -> Result<Limits, String> {
         let path = self.folder.join("tolerance.txt");
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let numbers = text.split_once(' ').and_then(|(relative, absolute)| {
             Some(Limits { relative: relative.parse().ok()?, absolute: absolute.parse().ok()? })
         });
-        let mut limits = numbers.ok_or_else(|| format!("{}: no numbers", path.display()))?;
-        if let Datum::Tensor(want) = want
-            && CANCELLED.contains(&&*self.name)
-        {
-            let largest = want.to_f64().iter().fold(0.0, |m: f64, v| m.max(v.abs()));
-            limits.absolute = limits.absolute.max(largest * f64::from(f32::EPSILON) / 2.0);
-        }
-        Ok(limits)
+        numbers.ok_or_else(|| format!("{}: no numbers", path.display()))
     }
 }
 
