@@ -476,7 +476,11 @@ fn choose(
         return Err(match c.cx.cancel.is_cancelled() {
             true => Error::Interrupted,
             false => Error::Mismatch {
-                what: format!("no plan could be used; `{}`: {why}", c.placed[placed].name),
+                what: format!(
+                    "no plan could be used; `{}` of {}: {why}",
+                    c.placed[placed].name,
+                    c.placed[placed].backends().join(", ")
+                ),
             },
         });
     }

@@ -261,7 +261,7 @@ fn a_wrong_conversion_is_refused_by_name_and_another_taken() {
                 && r.why == "it does not keep the elements"
         })
     };
-    assert!(told(&report), "{:?}", report.refused);
+    assert!(told(&report), "{:?} {:?} {:?}", report.refused, report.regions, report.conversions);
     assert!(report.error_share <= 1.0);
     assert!(report.regions.iter().any(|r| r.backend == "native" && r.nodes == ["conv"]));
     let again = search(&convolution(), &folder, &registry).unwrap();

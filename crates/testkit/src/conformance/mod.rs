@@ -207,7 +207,16 @@ fn judge(test: &Test, computers: &[Computer]) -> Vec<Verdict> {
         let mut first = None;
         for (variant, (file, loaded)) in VARIANTS.iter().zip(&variants).enumerate() {
             let Some(loaded) = loaded.get_or_init(|| test.load(file)) else { break };
-            match guarded(|| attempt(test, loaded, sets, computer)) {
+            let graphs = || {
+                variants.iter().zip(VARIANTS).filter_map(|(variant, file)| {
+                    match variant.get_or_init(|| test.load(file)) {
+                        Some(Loaded::Graph(graph)) => Some(&**graph),
+                        _ => None,
+                    }
+                })
+            };
+            let rounding = |set: &Set| graphs().find_map(|graph| rounding_of(graph, set));
+            match guarded(|| attempt(test, loaded, sets, computer, &rounding)) {
                 Ok(own) => return Ok(Passed { variant, own }),
                 Err(Fault::Unsupported(why)) => {
                     first.get_or_insert(why);
@@ -221,17 +230,24 @@ fn judge(test: &Test, computers: &[Computer]) -> Vec<Verdict> {
 }
 
 /// How far rounding alone may move each output: a test's own tolerance leaves out that sums may cancel, and that
-/// what follows may make a small error large.
-fn rounding_of(graph: &Graph, inputs: &[Datum]) -> Vec<f64> {
-    let found = evaluate(graph, inputs).and_then(|outputs| {
-        let reference: Vec<Option<&Tensor>> = outputs.iter().map(Datum::as_tensor).collect();
-        tolerances(graph, inputs, &reference, &|_| None, &|_| 0.0, 0)
-    });
-    found.map_or_else(|_| Vec::new(), |all| all.iter().map(|t| t.max_abs).collect())
+/// what follows may make a small error large. `None` where the graph cannot be evaluated.
+fn rounding_of(graph: &Graph, set: &Set) -> Option<Vec<f64>> {
+    let inputs = set.inputs(graph).ok()?;
+    let outputs = evaluate(graph, &inputs).ok()?;
+    let reference: Vec<Option<&Tensor>> = outputs.iter().map(Datum::as_tensor).collect();
+    let found = tolerances(graph, &inputs, &reference, &|_| None, &|_| 0.0, 0).ok()?;
+    Some(found.iter().map(|t| t.max_abs).collect())
 }
 
-/// Whether kernels of the engine's own took part in right results for every set.
-fn attempt(test: &Test, loaded: &Loaded, sets: &[Set], computer: &Computer) -> Result<bool, Fault> {
+/// Whether kernels of the engine's own took part in right results for every set; `rounding` as
+/// [`rounding_of`] tells it.
+fn attempt(
+    test: &Test,
+    loaded: &Loaded,
+    sets: &[Set],
+    computer: &Computer,
+    rounding: &dyn Fn(&Set) -> Option<Vec<f64>>,
+) -> Result<bool, Fault> {
     let graph = match loaded {
         Loaded::Graph(graph) => graph,
         Loaded::Unsupported(why) => return Err(Fault::Unsupported(why.clone())),
@@ -249,10 +265,10 @@ fn attempt(test: &Test, loaded: &Loaded, sets: &[Set], computer: &Computer) -> R
         let differs = |i: usize, limits| {
             datum_differs(&computed.outputs[i], &set.outputs[i], limits, test.is_random())
         };
-        let rounding = OnceCell::new();
+        let explained = OnceCell::new();
         for i in 0..found {
             let Some(why) = differs(i, limits) else { continue };
-            let explained = rounding.get_or_init(|| rounding_of(graph, &inputs)).get(i);
+            let explained = explained.get_or_init(|| rounding(set).unwrap_or_default()).get(i);
             let absolute = limits.absolute + explained.copied().unwrap_or(0.0);
             if differs(i, Limits { absolute, ..limits }).is_some() {
                 return Err(Fault::Wrong(format!("output {i}: {why}")));
