@@ -6,6 +6,7 @@ use bricolage_ir::{Error as Difference, Graph, Tolerance, evaluate, print, toler
 use bricolage_measure::Database;
 use bricolage_rewrite::{Rewritten, Rule, simplify_by};
 use bricolage_tensor::{Datum, Tensor};
+use std::collections::{HashMap, hash_map::Entry};
 
 /// A graph that was simplified and found to mean the same.
 pub struct Proven {
@@ -72,11 +73,20 @@ fn guilty(judge: &mut Judge<'_>, rules: &[&dyn Rule]) -> Result<Option<usize>, E
 /// Under this name the database keeps that one graph means what another means on these inputs.
 fn name(before: &Graph, after: &Graph, data: &[Datum]) -> String {
     let mut hasher = blake3::Hasher::new();
-    for graph in [before, after] {
-        let (text, aside) = print(graph);
+    // What both graphs hold is read once.
+    let mut known: HashMap<(*const u8, usize), usize> = HashMap::new();
+    let texts = [print(before), print(after)];
+    for (text, aside) in &texts {
         hasher.update(text.as_bytes());
-        for tensor in &aside {
-            hasher.update(tensor.bytes());
+        for tensor in aside {
+            let (bytes, next) = (tensor.bytes(), known.len());
+            match known.entry((bytes.as_ptr(), bytes.len())) {
+                Entry::Occupied(at) => hasher.update(&at.get().to_le_bytes()),
+                Entry::Vacant(free) => {
+                    free.insert(next);
+                    hasher.update(bytes)
+                }
+            };
         }
     }
     let tensors: Vec<Tensor> = data.iter().filter_map(|d| d.as_tensor().cloned()).collect();

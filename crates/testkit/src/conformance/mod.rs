@@ -137,36 +137,22 @@ pub fn run(
     let mut verdicts = verdicts.into_inner().unwrap_or_else(PoisonError::into_inner);
     verdicts.sort_by_key(|(at, _)| *at);
     let mut report = Report::default();
-    let mut counts: Vec<Count> = Vec::new();
     let mut used = vec![0; skips.len()];
     let mut listed = vec![false; skips.len()];
     for (at, found) in verdicts {
         let test = &tests[at];
         for (computer, verdict) in computers.iter().zip(found) {
-            let (kind, name) = (test.kind.words, computer.name);
-            let at = match counts.iter().position(|c| c.kind == kind && c.engine == name) {
-                Some(at) => at,
-                None => {
-                    counts.push(Count {
-                        kind,
-                        engine: name,
-                        passed: [0; VARIANTS.len()],
-                        own: computer.has_own().then_some(0),
-                        tests: 0,
-                    });
-                    counts.len() - 1
-                }
-            };
-            counts[at].tests += 1;
-            let label = test.label();
+            let (name, label) = (computer.name, test.label());
+            let count = count_of(&mut report.counts, test.kind.words, computer);
+            count.tests += 1;
             let skip = skips.iter().position(|s| s.is_about(name, &label));
             if let Some(skip) = skip {
                 listed[skip] = true;
             }
             match (verdict, skip) {
                 (Ok(passed), skip) => {
-                    counts[at].passed[passed.variant] += 1;
-                    counts[at].own = counts[at].own.map(|n| n + usize::from(passed.own));
+                    count.passed[passed.variant] += 1;
+                    count.own = count.own.map(|n| n + usize::from(passed.own));
                     if let Some(skip) = skip {
                         let entry = &skips[skip];
                         report
@@ -183,8 +169,7 @@ pub fn run(
         }
     }
     // Light models come first in time and last in print.
-    counts.sort_by_key(|c| KINDS.iter().rev().position(|k| k.words == c.kind));
-    report.counts = counts;
+    report.counts.sort_by_key(|c| KINDS.iter().rev().position(|k| k.words == c.kind));
     let asked = |s: &Skip| s.engine == "*" || computers.iter().any(|c| c.name == s.engine);
     for (i, skip) in skips.iter().enumerate().filter(|(_, s)| asked(s)) {
         match (listed[i], only.is_empty()) {
@@ -194,6 +179,22 @@ pub fn run(
         }
     }
     Ok(report)
+}
+
+/// The count of a kind of tests and an engine, begun where there is none.
+fn count_of<'a>(
+    counts: &'a mut Vec<Count>,
+    kind: &'static str,
+    computer: &Computer,
+) -> &'a mut Count {
+    let engine = computer.name;
+    let at = counts.iter().position(|c| c.kind == kind && c.engine == engine);
+    let at = at.unwrap_or(counts.len());
+    if at == counts.len() {
+        let own = computer.has_own().then_some(0);
+        counts.push(Count { kind, engine, passed: [0; VARIANTS.len()], own, tests: 0 });
+    }
+    &mut counts[at]
 }
 
 /// What every engine makes of a test: the first variant that passes, or why none does. Where a size must be
