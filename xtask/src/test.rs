@@ -34,18 +34,27 @@ pub(crate) fn run(root: &Path, quick: bool) -> Result<(), String> {
 }
 
 /// What independent judges are made of.
-struct Judges {
+pub(crate) struct Judges {
     /// A Python environment with [`PACKAGES`].
     environment: PathBuf,
     python: PathBuf,
-    node_tests: PathBuf,
+    conformance: PathBuf,
 }
 
 impl Judges {
-    fn make(root: &Path) -> Result<Judges, String> {
+    /// Makes what is missing.
+    pub(crate) fn make(root: &Path) -> Result<Judges, String> {
         let python = environment(root)?;
-        let node_tests = node_tests(root, &python)?;
-        Ok(Judges { environment: root.join(ENVIRONMENT), python, node_tests })
+        let conformance = conformance(root, &python)?;
+        Ok(Judges { environment: root.join(ENVIRONMENT), python, conformance })
+    }
+
+    /// Names them to the tests.
+    pub(crate) fn tell(&self, command: &mut Command) {
+        command
+            .env("BRICOLAGE_TEST_PYTHON", &self.python)
+            .env("BRICOLAGE_ONNXRUNTIME", &self.environment)
+            .env("BRICOLAGE_CONFORMANCE", &self.conformance);
     }
 }
 
@@ -64,10 +73,7 @@ impl Step<'_> {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(&self.arguments).current_dir(self.root).env("RUSTDOCFLAGS", "-D warnings");
         if let Some(judges) = self.judges {
-            command
-                .env("BRICOLAGE_TEST_PYTHON", &judges.python)
-                .env("BRICOLAGE_ONNXRUNTIME", &judges.environment)
-                .env("BRICOLAGE_NODE_TESTS", &judges.node_tests);
+            judges.tell(&mut command);
         }
         let status = command.status().map_err(|e| format!("cannot run cargo: {e}"))?;
         if status.success() {
@@ -110,10 +116,10 @@ pub(crate) fn environment(root: &Path) -> Result<PathBuf, String> {
     Ok(python)
 }
 
-/// The node tests of the installed `onnx` package, written once for each version of it and of the script.
-fn node_tests(root: &Path, python: &Path) -> Result<PathBuf, String> {
-    let folder = root.join("target/node-tests");
-    let script = root.join("crates/onnx/tests/write_node_tests.py");
+/// The backend tests of the installed `onnx` package, written once for each version of it and of the script.
+fn conformance(root: &Path, python: &Path) -> Result<PathBuf, String> {
+    let folder = root.join("target/conformance");
+    let script = root.join("crates/testkit/src/conformance/write_tests.py");
     let text =
         std::fs::read_to_string(&script).map_err(|e| format!("{}: {e}", script.display()))?;
     let stamp = folder.join("written-by");
@@ -121,7 +127,7 @@ fn node_tests(root: &Path, python: &Path) -> Result<PathBuf, String> {
     if std::fs::read_to_string(&stamp).is_ok_and(|s| s == wanted) {
         return Ok(folder);
     }
-    println!("writing the node tests of ONNX to {}", folder.display());
+    println!("writing the backend tests of ONNX to {}", folder.display());
     let fault = |e: std::io::Error| format!("{}: {e}", folder.display());
     if folder.exists() {
         std::fs::remove_dir_all(&folder).map_err(fault)?;
@@ -133,7 +139,7 @@ fn node_tests(root: &Path, python: &Path) -> Result<PathBuf, String> {
         .status()
         .map_err(|e| format!("cannot run {}: {e}", python.display()))?;
     if !status.success() {
-        return Err(format!("the node tests could not be written ({status})"));
+        return Err(format!("the backend tests could not be written ({status})"));
     }
     std::fs::write(&stamp, wanted).map_err(|e| e.to_string())?;
     Ok(folder)

@@ -12,7 +12,7 @@ use bricolage_measure::{
     Contestant, Database, Key, Machine, Measurement, Pairing, Protocol, Ratio, Record, Sample,
     SampleError, Verdict, pair, race,
 };
-use bricolage_placement::{Form, Observed, Placed};
+use bricolage_placement::{Form, Observed, Placed, PlacedConversion, impossible, least_ns};
 use bricolage_tensor::{Datum, Tensor};
 use std::{
     cell::RefCell,
@@ -103,7 +103,8 @@ fn key(c: &Contest<'_>, placed: &Placed) -> Key {
         ));
     }
     for conversion in &placed.conversions {
-        text.push_str(&format!("{} {} {}\n", conversion.value.0, conversion.from, conversion.to));
+        let PlacedConversion { value, from, to, backend, .. } = conversion;
+        text.push_str(&format!("{} {from} {to} {backend}\n", value.0));
     }
     Key(text)
 }
@@ -167,6 +168,17 @@ fn error_share(c: &Contest<'_>, outputs: &[Tensor], allowed: &[Allowed]) -> Resu
 struct Verified {
     allowed: Vec<Allowed>,
     error_share: f64,
+    /// Hash of the outputs that were compared with the reference.
+    outputs: String,
+}
+
+/// A hash of types and contents.
+fn hash_of(outputs: &[Tensor]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for tensor in outputs {
+        hasher.update(tensor.ty().to_string().as_bytes()).update(tensor.bytes());
+    }
+    hasher.finalize().to_hex().to_string()
 }
 
 /// One plan in the contest.
@@ -183,7 +195,9 @@ struct Entry {
 pub(crate) fn run(c: &Contest<'_>) -> Result<Best, Error> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut same: BTreeMap<usize, usize> = BTreeMap::new();
-    let mut known = 0;
+    let (mut known, mut warnings) = (0, Vec::new());
+    let nodes: Vec<NodeId> = c.graph.nodes().collect();
+    let least = least_ns(c.graph, &nodes, &[], c.cx.goal.threads);
     for (i, placed) in c.placed.iter().enumerate() {
         let key = key(c, placed);
         if let Some(at) = entries.iter().position(|e| e.key == key) {
@@ -191,7 +205,15 @@ pub(crate) fn run(c: &Contest<'_>) -> Result<Best, Error> {
             continue;
         }
         let (mut measured, mut refused) = (None, None);
-        match c.database.get(&key)? {
+        let mut record = c.database.get(&key)?;
+        if let Some(Record::Measured { measurement, .. }) = &record
+            && let Some(why) = impossible(measurement, least)
+        {
+            let name = &placed.name;
+            warnings.push(format!("a time in the cost database cannot be: plan `{name}`: {why}"));
+            record = None;
+        }
+        match record {
             Some(Record::Measured { measurement, refined, .. }) if refined || c.exhausted => {
                 measured = Some(measurement);
             }
@@ -208,7 +230,9 @@ pub(crate) fn run(c: &Contest<'_>) -> Result<Best, Error> {
         // Times are compared within one run only: all are taken again when one is new.
         time_all(c, &mut entries)?;
     }
-    choose(c, entries, &same, known, news)
+    let mut best = choose(c, entries, &same, known, news)?;
+    best.warnings.splice(0..0, warnings);
+    Ok(best)
 }
 
 /// Runs of one plan that give a few samples, with those that are not counted around them.
@@ -347,8 +371,9 @@ fn open(
     let outputs: Vec<Tensor> = plan.outputs()?.into_iter().map(|(_, t)| t).collect();
     let allowed = allowed(c, &c.placed[placed])?;
     let error_share = error_share(c, &outputs, &allowed)?;
-    let note = serde_json::to_string(&Verified { allowed, error_share })
-        .map_err(|e| Error::Internal { what: e.to_string() })?;
+    let note =
+        serde_json::to_string(&Verified { allowed, error_share, outputs: hash_of(&outputs) })
+            .map_err(|e| Error::Internal { what: e.to_string() })?;
     c.database.set_note(&format!("verified {}", blake3::hash(key.0.as_bytes())), &note)?;
     Ok((plan, scratch))
 }
@@ -439,7 +464,11 @@ fn choose(
         return Err(match c.cx.cancel.is_cancelled() {
             true => Error::Interrupted,
             false => Error::Mismatch {
-                what: format!("no plan could be used; `{}`: {why}", c.placed[placed].name),
+                what: format!(
+                    "no plan could be used; `{}` of {}: {why}",
+                    c.placed[placed].name,
+                    c.placed[placed].backends().join(", ")
+                ),
             },
         });
     }
@@ -467,20 +496,22 @@ fn choose(
     let emitted = line::emit_checked(c.cx.registry, &c.cx.goal, c.graph, &c.placed[placed])?;
     let outputs = line::open(&emitted, line::pool(c.cx.goal.threads)?)?.run(c.tensors)?;
     let note = c.database.note(&format!("verified {}", blake3::hash(key.0.as_bytes())))?;
-    let verified = match note.and_then(|n| serde_json::from_str::<Verified>(&n).ok()) {
-        Some(verified) => verified,
+    let verified = note.and_then(|n| serde_json::from_str::<Verified>(&n).ok());
+    // Other bits than those that were compared are compared themselves.
+    let (allowed, error_share) = match verified.filter(|v| v.outputs == hash_of(&outputs)) {
+        Some(verified) => (verified.allowed, verified.error_share),
         None => {
             let allowed = allowed(c, &c.placed[placed])?;
-            let error_share = error_share(c, &outputs, &allowed)?;
-            Verified { allowed, error_share }
+            let share = error_share(c, &outputs, &allowed)?;
+            (allowed, share)
         }
     };
     Ok(Best {
         chosen: placed,
         emitted,
         outputs,
-        allowed: verified.allowed,
-        error_share: verified.error_share,
+        allowed,
+        error_share,
         contenders,
         ratio,
         known,

@@ -19,7 +19,7 @@ use bricolage_placement::Carried;
 use bricolage_runtime::{Arena, Buffer, Place, Pool, Program, Session, Weights};
 use bricolage_tensor::{Datum, Storage, Tensor};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -32,6 +32,8 @@ pub struct DynamicSession {
     goal: Goal,
     cut: Arc<Cut>,
     pool: Arc<dyn Pool + Send + Sync>,
+    /// Whether stages are simplified for the sizes that they meet.
+    simplifies: bool,
     stages: Vec<Stage>,
     constants: Constants,
     /// Sizes of the last run.
@@ -114,6 +116,16 @@ impl DynamicSession {
         DynamicSession::of_rewritten(registry, line::rewrite(graph)?.graph, goal)
     }
 
+    /// [`DynamicSession::new`] of the graph as it is: nothing is simplified, here or for any size.
+    pub fn as_it_is(
+        registry: &Registry,
+        graph: Graph,
+        goal: &Goal,
+    ) -> Result<DynamicSession, Error> {
+        let session = DynamicSession::of_rewritten(registry, graph, goal)?;
+        Ok(DynamicSession { simplifies: false, ..session })
+    }
+
     /// [`DynamicSession::new`] of a graph that is rewritten already.
     pub(crate) fn of_rewritten(
         registry: &Registry,
@@ -146,7 +158,17 @@ impl DynamicSession {
         let stage = |i| Stage { measured: measured.get(&i).cloned(), ..Stage::default() };
         let stages = (0..cut.parts.len()).map(stage).collect();
         let (constants, sizes) = (Constants::default(), Sizes::new());
-        DynamicSession { registry, goal, cut, pool, stages, constants, sizes, measured: false }
+        DynamicSession {
+            registry,
+            goal,
+            cut,
+            pool,
+            simplifies: true,
+            stages,
+            constants,
+            sizes,
+            measured: false,
+        }
     }
 
     /// The graph that runs: inputs and outputs are those of the model.
@@ -157,6 +179,15 @@ impl DynamicSession {
     /// How many programs are kept, over all stages, besides measured ones.
     pub fn classes(&self) -> usize {
         self.stages.iter().map(|s| s.classes.len()).sum()
+    }
+
+    /// The backends whose kernels are in the programs that are kept, each once.
+    pub fn backends(&self) -> Vec<String> {
+        let measured = self.stages.iter().filter_map(|s| Some(&s.measured.as_ref()?.program));
+        let others = self.stages.iter().flat_map(|s| &s.classes).map(|c| &c.program);
+        let kernels = measured.chain(others).flat_map(|p| &p.plan().kernels);
+        let names: BTreeSet<&String> = kernels.map(|k| &k.recipe.backend).collect();
+        names.into_iter().cloned().collect()
     }
 
     /// Bytes of all arenas.
@@ -275,7 +306,8 @@ impl DynamicSession {
     }
 
     fn compile(&mut self, i: usize, sizes: &Sizes, class: &[i64]) -> Result<Class, Error> {
-        let graph = line::rewrite(self.cut.parts[i].at(sizes)?)?.graph;
+        let graph = self.cut.parts[i].at(sizes)?;
+        let graph = if self.simplifies { line::rewrite(graph)?.graph } else { graph };
         inputs::require_fixed(&graph)?;
         let carried = self.stages[i].measured.as_ref().map_or(&[][..], |m| &*m.carried);
         let placed = line::place_carrying(&self.registry, &graph, &self.goal, carried)?;

@@ -4,7 +4,7 @@ use crate::Error;
 use bricolage_backend::{Bound, Packed, Registry, Setting};
 use bricolage_ir::{Graph, Role, ValueId};
 use bricolage_memory::{Fitted, Held, Schedule, Use, fit};
-use bricolage_placement::{Form, MeasuredConversions, Placed};
+use bricolage_placement::{Form, Placed};
 use bricolage_runtime::{
     ALIGNMENT, Action, Buffer, BufferId, Dims, Kernel, KernelSource, Place, Plan, Port, Queue,
     RunStep, Step, Weights,
@@ -139,11 +139,14 @@ impl Drafting<'_> {
         self.convert(registry, pending, value, &conversion.from)?;
         let (from, to) = (self.slot(value, &conversion.from)?, self.slot(value, format)?);
         let dims = self.slots[from].dims.clone();
-        let bound = MeasuredConversions::converter(registry, &dims, &conversion.from, format)
-            .and_then(|backend| backend.convert(&dims, &conversion.from, format))
-            .ok_or_else(|| Error::Internal {
-                what: format!("no backend converts {dims:?} from {} to {format}", conversion.from),
-            })?;
+        let backend = registry.get(&conversion.backend).ok();
+        let bound = backend.and_then(|b| b.convert(&dims, &conversion.from, format));
+        let bound = bound.ok_or_else(|| Error::Internal {
+            what: format!(
+                "`{}` does not convert {dims:?} from {} to {format}",
+                conversion.backend, conversion.from
+            ),
+        })?;
         self.drafts.push(Draft {
             bound: Some(bound),
             reads: vec![from],

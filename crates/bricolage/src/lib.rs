@@ -32,6 +32,7 @@ pub mod target;
 pub mod temporary;
 pub mod worker;
 
+pub use bricolage_rewrite::RULES;
 pub use bricolage_runtime::Weights;
 pub use check::check;
 pub use dynamic::DynamicSession;

@@ -15,7 +15,7 @@ use bricolage_ir::{Graph, ValueId};
 use bricolage_measure::{Database, Machine};
 use bricolage_onnx::Model;
 use bricolage_placement::{Carried, Placed, place_guessed};
-use bricolage_rewrite::{Audit, Rewritten};
+use bricolage_rewrite::{Audit, RULES, Rewritten, Rule};
 use bricolage_runtime::{Cancel, Plan, Pool, PoolOptions, Program, Session, ThreadPool};
 use bricolage_tensor::{Datum, Storage, Tensor};
 use std::{
@@ -34,6 +34,8 @@ pub struct Cx<'a> {
     pub worker: Option<WorkerCommand>,
     /// What is wanted.
     pub goal: Goal,
+    /// How the graph is simplified; [`bricolage_rewrite::RULES`] are ours.
+    pub rules: &'a [&'a dyn Rule],
     /// Told where the optimisation stands.
     pub progress: &'a dyn Fn(&Progress),
     /// Asks to stop with the best so far.
@@ -72,19 +74,24 @@ pub fn import_interface(path: &Path) -> Result<Graph, Error> {
 
 /// Simplifies a graph: the same meaning in fewer, larger ops.
 pub fn rewrite(graph: Graph) -> Result<Rewritten, Error> {
-    bricolage_rewrite::simplify(graph)
+    rewrite_by(graph, RULES)
+}
+
+fn rewrite_by(graph: Graph, rules: &[&dyn Rule]) -> Result<Rewritten, Error> {
+    bricolage_rewrite::simplify_by(graph, rules)
         .map_err(|e| Error::Internal { what: format!("a rewrite broke the graph: {e}") })
 }
 
-/// [`rewrite`], where every patch must give on `inputs`, and on edge values in their place, what was there
+/// [`rewrite`] by these rules, where every patch must give on `inputs`, and on edge values in their place, what was there
 /// before. A rule that does not is left out; what shows it is saved below `reproducers`.
 pub fn rewrite_audited(
     graph: Graph,
+    rules: &[&dyn Rule],
     inputs: &[Datum],
     reproducers: &Path,
 ) -> Result<(Rewritten, report::Audited), Error> {
     let mut audit = Audit::new(&graph, inputs)?;
-    let rewritten = bricolage_rewrite::simplify_audited(graph, &mut audit)
+    let rewritten = bricolage_rewrite::simplify_audited(graph, rules, &mut audit)
         .map_err(|e| Error::Internal { what: format!("a rewrite broke the graph: {e}") })?;
     let mut caught = Vec::new();
     for c in &audit.caught {
@@ -145,10 +152,11 @@ fn make(
     let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
     let original = Original::new(&graph, &data);
     let (rewritten, audited) = if audit {
-        let found = rewrite_audited(graph.clone(), &data, &reproducer::folder(&cx.cache))?;
+        let found =
+            rewrite_audited(graph.clone(), cx.rules, &data, &reproducer::folder(&cx.cache))?;
         (found.0, Some(found.1))
     } else {
-        (rewrite(graph.clone())?, None)
+        (rewrite_by(graph.clone(), cx.rules)?, None)
     };
     let largest = inputs::at_upper_ends(&rewritten.graph)?;
     inputs::require_memory(&largest, largest.values())?;

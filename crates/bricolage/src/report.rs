@@ -259,11 +259,11 @@ impl Report {
             nodes: origins(graph, &[d.node]),
             why: d.why.clone(),
         }));
-        self.refused.extend(placed.refused.iter().map(|(backend, what, nodes, why)| Refusal {
-            backend: backend.clone(),
-            what: what.clone(),
-            nodes: origins(graph, nodes),
-            why: why.clone(),
+        self.refused.extend(placed.refused.iter().map(|r| Refusal {
+            backend: r.backend.clone(),
+            what: r.what.clone(),
+            nodes: origins(graph, &r.nodes),
+            why: r.why.clone(),
         }));
         self.offers += placed.offers;
         self.known += placed.effort.known + best.known;

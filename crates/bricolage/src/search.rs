@@ -62,6 +62,8 @@ pub(crate) fn search(s: &Subject<'_>) -> Result<Found, Error> {
         s.database.set_note(&search, &limit.to_string())?;
     }
     let mut warnings = best.warnings.clone();
+    let doubted = placed.effort.doubted.iter();
+    warnings.extend(doubted.map(|d| format!("a time in the cost database cannot be: {d}")));
     if placed.effort.skipped > 0 {
         let (skipped, all) = (placed.effort.skipped, placed.offers);
         warnings.push(match exhausted {
@@ -131,7 +133,7 @@ fn placements(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Placem
             (cx.progress)(&Progress { phase, done, total, best_ns: None })
         },
     };
-    let conversions = MeasuredConversions { pricing: &pricing, registry: cx.registry };
+    let conversions = MeasuredConversions::new(&pricing, cx.registry);
     let mut placed = place(&pricing, cx.registry, &conversions).map_err(|error| {
         // Where the model itself cannot be evaluated, no kernel could be right.
         match graph.outputs.iter().find_map(|&v| observed.get(v).err()) {
@@ -139,6 +141,7 @@ fn placements(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Placem
             None => Error::from(error),
         }
     })?;
+    placed.effort.doubted.extend(conversions.doubted.take());
     for offer in gather_whole(graph, cx.registry, &setting) {
         let backend = offer.backend().to_owned();
         // The engine's own optimiser beats its single ops put together; those are no contender.
@@ -159,7 +162,8 @@ fn search_time(limit: Duration, graph: &Graph, observed: &Observed<'_>) -> Durat
         // Who needs the content meets the error.
         let _ = observed.get(output);
     }
-    let plans = PLANS + 2 * FLOORS * start.elapsed();
+    // The graph before rewriting is evaluated once as well.
+    let plans = PLANS + (2 * FLOORS + 1) * start.elapsed();
     limit.saturating_sub(plans).clamp(limit.mul_f64(0.25), limit.mul_f64(0.7))
 }
 

@@ -220,6 +220,7 @@ fn optimise_graph(graph: &Graph, folder: &Path, out: &Path) -> bricolage::report
         cache: folder.join("cache"),
         worker: None,
         goal: goal(),
+        rules: bricolage::RULES,
         progress: &|_: &Progress| {},
         cancel: &cancel,
     };
@@ -305,6 +306,7 @@ fn a_stopped_search_still_gives_a_right_plan() {
         cache: folder.0.join("cache"),
         worker: None,
         goal: goal(),
+        rules: bricolage::RULES,
         progress: &|_: &Progress| {},
         cancel: &cancel,
     };
@@ -329,6 +331,7 @@ fn a_search_without_time_gives_a_right_plan_and_a_later_one_goes_on() {
             cache: folder.0.join("cache"),
             worker: None,
             goal: Goal { time_limit, ..goal() },
+            rules: bricolage::RULES,
             progress: &|_: &Progress| {},
             cancel: &cancel,
         };

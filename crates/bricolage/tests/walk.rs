@@ -164,7 +164,15 @@ fn optimised(folder: &Path, walk: &Walk<'_>) -> PathBuf {
         registry: &registry(),
         cache: folder.join("cache"),
         worker: None,
-        goal: Goal { threads: 1, policy: Policy::Strict, time_limit: None, seed: 3, shapes },
+        goal: Goal {
+            threads: 1,
+            policy: Policy::Strict,
+            time_limit: None,
+            seed: 3,
+            shapes,
+            audit_rewrites: false,
+        },
+        rules: bricolage::RULES,
         progress: &|_: &Progress| {},
         cancel: &cancel,
     };

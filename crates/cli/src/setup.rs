@@ -112,7 +112,7 @@ pub(crate) fn warn(all: &[String]) {
 pub(crate) fn rewrite_audited(graph: Graph, tensors: &[Tensor]) -> Result<(Graph, Audited), Error> {
     let data: Vec<Datum> = tensors.iter().cloned().map(Datum::from).collect();
     let folder = reproducer::folder(&cache_folder());
-    let (rewritten, audited) = bricolage::rewrite_audited(graph, &data, &folder)?;
+    let (rewritten, audited) = bricolage::rewrite_audited(graph, bricolage::RULES, &data, &folder)?;
     warn(&audited.warnings());
     eprintln!("{} rewrites gave on data what was there before", audited.agreed);
     Ok((rewritten.graph, audited))

@@ -4,7 +4,8 @@
 //! (Sekiyama et al., *Profile-guided memory optimization for deep neural networks*, use the
 //! longest-lived first; Pisarchyk and Lee, *Efficient memory management for deep neural net
 //! inference*, the largest first), and the best order is then improved by moving forward the
-//! blocks that stand at the top of the arena, until the live peak is met or rounds run out.
+//! blocks that stand at the top of the arena, until the live peak is met or rounds run out. Where very
+//! many blocks live at once, meetings run out before rounds do.
 
 /// A range of bytes needed from step `first` to step `last`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub fn live_peak(blocks: &[Block]) -> u64 {
 }
 
 const ROUNDS: usize = 200;
+/// Blocks that may be met over all rounds: about a second's work.
+const MEETINGS: usize = 100_000_000;
 
 /// Assigns offsets that are multiples of `alignment`, so that no two blocks that are in use at the
 /// same step overlap. Deterministic. Sizes are rounded up to the alignment.
@@ -74,15 +77,16 @@ pub fn assign_offsets(blocks: &[Block], alignment: u64) -> Offsets {
         by(&|b| (b.last as u64, b.size)),
     ];
     let mut best = (Vec::new(), Offsets { offsets: Vec::new(), total: u64::MAX });
+    let mut meetings = 0;
     for order in orders {
-        let found = first_fit(&rounded, &order);
+        let found = first_fit(&rounded, &order, &mut meetings);
         if found.total < best.1.total {
             best = (order, found);
         }
     }
     let mut current = best.clone();
     for _ in 0..ROUNDS {
-        if best.1.total <= bound {
+        if best.1.total <= bound || meetings >= MEETINGS {
             break;
         }
         // The blocks at the top go first; what lay under them finds its place around them.
@@ -99,7 +103,7 @@ pub fn assign_offsets(blocks: &[Block], alignment: u64) -> Offsets {
             };
             next.swap(0, other + 1);
         }
-        let found = first_fit(&rounded, &next);
+        let found = first_fit(&rounded, &next, &mut meetings);
         if found.total < best.1.total {
             best = (next.clone(), found.clone());
         }
@@ -108,8 +112,9 @@ pub fn assign_offsets(blocks: &[Block], alignment: u64) -> Offsets {
     if blocks.is_empty() { Offsets { offsets: Vec::new(), total: 0 } } else { best.1 }
 }
 
-/// Places blocks in `order`, each at the lowest gap between those placed before that live with it.
-fn first_fit(blocks: &[Block], order: &[usize]) -> Offsets {
+/// Places blocks in `order`, each at the lowest gap between those placed before that live with it, and counts
+/// those that it looks at.
+fn first_fit(blocks: &[Block], order: &[usize], meetings: &mut usize) -> Offsets {
     let mut offsets = vec![0; blocks.len()];
     let mut placed = Timeline::new(blocks.iter().map(|b| b.last + 1).max().unwrap_or(0));
     let mut met: Vec<usize> = Vec::new();
@@ -117,6 +122,7 @@ fn first_fit(blocks: &[Block], order: &[usize]) -> Offsets {
     for &i in order.iter().filter(|&&i| blocks[i].size > 0) {
         met.clear();
         placed.meeting(&blocks[i], &mut met);
+        *meetings += met.len();
         met.sort_unstable_by_key(|&p| offsets[p]);
         let mut at = 0;
         for &p in &met {

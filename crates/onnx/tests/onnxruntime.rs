@@ -16,9 +16,9 @@ const EXCEPTIONS: &[(&str, &str)] =
 
 /// Models of the node tests, when they are there.
 fn node_tests() -> Vec<Case> {
-    let Ok(folder) = std::env::var("BRICOLAGE_NODE_TESTS") else { return Vec::new() };
+    let Ok(folder) = std::env::var("BRICOLAGE_CONFORMANCE") else { return Vec::new() };
     let mut all = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(Path::new(&folder).join("node")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let Ok(model) = load(&path.join("model.onnx")) else { continue };

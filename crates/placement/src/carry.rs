@@ -9,7 +9,7 @@ use bricolage_ir::{Graph, NodeId};
 use bricolage_tensor::Format;
 use serde::{Deserialize, Serialize};
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::{HashMap, HashSet},
     time::Instant,
 };
@@ -101,8 +101,9 @@ pub fn place_guessed(
             is_over: &is_over,
             offers,
             prices: &prices,
-            conversions: &Unpriced,
+            conversions: &Unpriced(registry),
             news: Cell::new(false),
+            refused: RefCell::default(),
         };
         covering.cover(&|_| true, &[], "guessed").map(|(placed, _)| placed)
     };

@@ -1,10 +1,13 @@
 //! What it costs to move a value from one format to another.
 
-use crate::{ConversionPrices, PlaceError, Price, Pricing, Trial, TrialError};
+use crate::{
+    ConversionPrices, PlaceError, Price, Pricing, Trial, TrialError,
+    doubts::{impossible, least_ns_to_write},
+};
 use bricolage_backend::{Backend, BackendKind, Registry};
 use bricolage_measure::{Contestant, Key, Protocol, Record, Verdict, race};
 use bricolage_tensor::{Format, Rng, Tensor};
-use std::{sync::Arc, time::Duration};
+use std::{cell::RefCell, collections::BTreeSet, sync::Arc, time::Duration};
 
 /// Conversions by the backends of a registry, measured once per dims, formats and threads.
 pub struct MeasuredConversions<'a> {
@@ -12,20 +15,27 @@ pub struct MeasuredConversions<'a> {
     pub pricing: &'a Pricing<'a>,
     /// Who converts.
     pub registry: &'a Registry,
+    /// Times in the database that cannot be, each with the conversion and why; they are taken anew.
+    pub doubted: RefCell<BTreeSet<String>>,
 }
 
-impl MeasuredConversions<'_> {
-    /// The backend that converts between these formats: the first that has a kernel for it, the
-    /// reference last.
-    pub fn converter(
+impl<'a> MeasuredConversions<'a> {
+    /// Conversions by the backends of `registry`.
+    pub fn new(pricing: &'a Pricing<'a>, registry: &'a Registry) -> MeasuredConversions<'a> {
+        MeasuredConversions { pricing, registry, doubted: RefCell::default() }
+    }
+
+    /// The backends that convert between these formats, the reference last.
+    pub fn converters(
         registry: &Registry,
         dims: &[i64],
         from: &Format,
         to: &Format,
-    ) -> Option<Arc<dyn Backend>> {
+    ) -> Vec<Arc<dyn Backend>> {
         let (trusted, others): (Vec<_>, Vec<_>) =
             registry.iter().partition(|b| b.kind() == BackendKind::Reference);
-        others.into_iter().chain(trusted).find(|b| b.convert(dims, from, to).is_some()).cloned()
+        let all = others.into_iter().chain(trusted);
+        all.filter(|b| b.convert(dims, from, to).is_some()).cloned().collect()
     }
 
     fn key(&self, backend: &dyn Backend, dims: &[i64], from: &Format, to: &Format) -> Key {
@@ -83,47 +93,78 @@ impl MeasuredConversions<'_> {
 }
 
 impl ConversionPrices for MeasuredConversions<'_> {
-    fn known(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Option<Price>, PlaceError> {
-        match Self::converter(self.registry, dims, from, to) {
-            None => {
-                Ok(Some(Price::Refused("no backend converts between these formats".to_owned())))
-            }
-            Some(backend) => Ok(self
-                .pricing
-                .database
-                .get(&self.key(&*backend, dims, from, to))?
-                .map(Price::from)),
-        }
+    fn backends(&self, dims: &[i64], from: &Format, to: &Format) -> Vec<Arc<dyn Backend>> {
+        Self::converters(self.registry, dims, from, to)
     }
 
-    fn measure(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Price, PlaceError> {
-        let Some(backend) = Self::converter(self.registry, dims, from, to) else {
-            return Ok(Price::Refused("no backend converts between these formats".to_owned()));
-        };
+    fn known(
+        &self,
+        backend: &Arc<dyn Backend>,
+        dims: &[i64],
+        from: &Format,
+        to: &Format,
+    ) -> Result<Option<Price>, PlaceError> {
+        let record = self.pricing.database.get(&self.key(&**backend, dims, from, to))?;
+        if let Some(Record::Measured { measurement, .. }) = &record {
+            let bytes = to.byte_len(dims).unwrap_or(0);
+            let least = least_ns_to_write(bytes, self.pricing.setting.threads);
+            if let Some(why) = impossible(measurement, least) {
+                let name = backend.name();
+                let doubt = format!("{name} `{from} to {to}` of {dims:?}: {why}");
+                self.doubted.borrow_mut().insert(doubt);
+                return Ok(None);
+            }
+        }
+        Ok(record.map(Price::from))
+    }
+
+    fn measure(
+        &self,
+        backend: &Arc<dyn Backend>,
+        dims: &[i64],
+        from: &Format,
+        to: &Format,
+    ) -> Result<Price, PlaceError> {
         if self.pricing.is_over(self.pricing.cover_deadline) {
             return Ok(Price::Unmeasured);
         }
-        let record = match self.trial(&backend, dims, from, to) {
+        let record = match self.trial(backend, dims, from, to) {
             Ok(record) => record,
             Err(why) if why.momentary || self.pricing.cancel.is_cancelled() => {
                 return Ok(Price::Unmeasured);
             }
             Err(why) => Record::Refused(why.why),
         };
-        self.pricing.database.put(&self.key(&*backend, dims, from, to), &record)?;
+        self.pricing.database.put(&self.key(&**backend, dims, from, to), &record)?;
         Ok(Price::from(record))
     }
 }
 
-/// No conversion has a price: what moves the fewest bytes decides.
-pub struct Unpriced;
+/// Conversions by the backends of a registry without a price: what moves the fewest bytes decides.
+pub struct Unpriced<'a>(pub &'a Registry);
 
-impl ConversionPrices for Unpriced {
-    fn known(&self, _: &[i64], _: &Format, _: &Format) -> Result<Option<Price>, PlaceError> {
+impl ConversionPrices for Unpriced<'_> {
+    fn backends(&self, dims: &[i64], from: &Format, to: &Format) -> Vec<Arc<dyn Backend>> {
+        MeasuredConversions::converters(self.0, dims, from, to)
+    }
+
+    fn known(
+        &self,
+        _: &Arc<dyn Backend>,
+        _: &[i64],
+        _: &Format,
+        _: &Format,
+    ) -> Result<Option<Price>, PlaceError> {
         Ok(Some(Price::Unmeasured))
     }
 
-    fn measure(&self, _: &[i64], _: &Format, _: &Format) -> Result<Price, PlaceError> {
+    fn measure(
+        &self,
+        _: &Arc<dyn Backend>,
+        _: &[i64],
+        _: &Format,
+        _: &Format,
+    ) -> Result<Price, PlaceError> {
         Ok(Price::Unmeasured)
     }
 }

@@ -6,6 +6,7 @@
 
 mod carry;
 mod conversions;
+mod doubts;
 mod observed;
 mod offers;
 mod order;
@@ -20,11 +21,12 @@ mod trial;
 
 pub use carry::{Carried, place_guessed};
 pub use conversions::{MeasuredConversions, Unpriced};
+pub use doubts::{impossible, least_ns};
 pub use observed::Observed;
 pub use offers::{Form, Offer, Offers, gather, gather_whole};
 pub use place::{
-    ConversionPrices, PlaceError, Placed, PlacedConversion, PlacedRegion, Placements, RunnerUp,
-    place,
+    ConversionPrices, PlaceError, Placed, PlacedConversion, PlacedRegion, Placements, Refused,
+    RunnerUp, place,
 };
 pub use pricing::{Effort, OpenOffer, Price, Pricing, check_offer, price};
 pub use problem::{Choice, Conversion, Cover, FormatId, Problem, ProblemError, Tensor};

@@ -8,13 +8,14 @@ use crate::{
     problem::MOST_FORMATS,
     sweep,
 };
-use bricolage_backend::{BackendKind, Declined, Region, Registry};
+use bricolage_backend::{Backend, BackendKind, Declined, Region, Registry};
 use bricolage_ir::{EvalError, Graph, NodeId, Numerics, TypeError, ValueId};
 use bricolage_measure::{DatabaseError, Measurement};
 use bricolage_tensor::{Format, Type};
 use std::{
-    cell::Cell,
-    collections::{BTreeSet, HashMap},
+    cell::{Cell, RefCell},
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
 };
 
 /// Why a graph cannot be placed.
@@ -107,6 +108,8 @@ pub struct PlacedConversion {
     pub from: Format,
     /// The format that is made.
     pub to: Format,
+    /// Name of the backend that makes it.
+    pub backend: String,
     /// What it costs.
     pub price: Price,
 }
@@ -177,10 +180,37 @@ impl Placed {
 
 /// Prices conversions between formats.
 pub trait ConversionPrices {
-    /// The measured price of a conversion of a tensor with these dims, if it was measured.
-    fn known(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Option<Price>, PlaceError>;
-    /// Measures the conversion.
-    fn measure(&self, dims: &[i64], from: &Format, to: &Format) -> Result<Price, PlaceError>;
+    /// Who converts a tensor with these dims between these formats, in the order in which they are tried.
+    fn backends(&self, dims: &[i64], from: &Format, to: &Format) -> Vec<Arc<dyn Backend>>;
+    /// The price of a backend's conversion, if it was measured.
+    fn known(
+        &self,
+        backend: &Arc<dyn Backend>,
+        dims: &[i64],
+        from: &Format,
+        to: &Format,
+    ) -> Result<Option<Price>, PlaceError>;
+    /// Measures a backend's conversion.
+    fn measure(
+        &self,
+        backend: &Arc<dyn Backend>,
+        dims: &[i64],
+        from: &Format,
+        to: &Format,
+    ) -> Result<Price, PlaceError>;
+}
+
+/// What was tried and cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refused {
+    /// Name of the backend.
+    pub backend: String,
+    /// The candidate, or the conversion.
+    pub what: String,
+    /// What would have been computed, or whose result would have been converted.
+    pub nodes: Vec<NodeId>,
+    /// A clause.
+    pub why: String,
 }
 
 /// What placement found.
@@ -189,8 +219,8 @@ pub struct Placements {
     pub all: Vec<Placed>,
     /// What was refused by patterns.
     pub declined: Vec<(String, Declined)>,
-    /// Offers that were tried and cannot be used: backend, candidate, nodes, reason.
-    pub refused: Vec<(String, String, Vec<NodeId>, String)>,
+    /// Offers and conversions that were tried and cannot be used.
+    pub refused: Vec<Refused>,
     /// How much was measured.
     pub effort: Effort,
     /// How many offers there were.
@@ -214,6 +244,7 @@ pub fn place(
         effort.known += extra.known;
         effort.measured += extra.measured;
         effort.skipped += extra.skipped;
+        effort.doubted.extend(extra.doubted);
     }
     let is_over = || p.is_over(p.cover_deadline);
     let covering = Covering {
@@ -223,6 +254,7 @@ pub fn place(
         prices: &prices,
         conversions,
         news: Cell::new(false),
+        refused: RefCell::default(),
     };
     // A conversion that is measured for one cover may change another.
     let all = loop {
@@ -235,11 +267,16 @@ pub fn place(
     let refused = offers.all.iter().zip(&prices).filter_map(|(offer, price)| match price {
         Price::Refused(why) => {
             let c = &offer.candidate;
-            Some((offer.backend().to_owned(), c.to_string(), c.region.nodes.clone(), why.clone()))
+            Some(Refused {
+                backend: offer.backend().to_owned(),
+                what: c.to_string(),
+                nodes: c.region.nodes.clone(),
+                why: why.clone(),
+            })
         }
         _ => None,
     });
-    let refused = refused.collect();
+    let refused = refused.chain(covering.refused.take()).collect();
     Ok(Placements { all, refused, effort, offers: offers.all.len(), declined: offers.declined })
 }
 
@@ -255,7 +292,7 @@ fn without_help(offers: &Offers, prices: &[Price]) -> Vec<NodeId> {
 }
 
 /// What an offer counts for in the sum, in nanoseconds. An offer that was not measured counts its
-/// backend's guess, doubled, so that it is chosen only where nothing is known.
+/// backend's guess, doubled.
 fn counted(offer: &Offer, price: &Price) -> Option<f64> {
     match price {
         Price::Measured(m) => Some(m.median_ns),
@@ -275,6 +312,8 @@ pub(crate) struct Covering<'a> {
     pub(crate) conversions: &'a dyn ConversionPrices,
     /// Whether a conversion was measured for one of the covers.
     pub(crate) news: Cell<bool>,
+    /// Conversions that cannot be used.
+    pub(crate) refused: RefCell<BTreeSet<Refused>>,
 }
 
 impl Covering<'_> {
@@ -323,17 +362,45 @@ impl Covering<'_> {
         incumbents: &[Vec<usize>],
         name: &str,
     ) -> Result<(Placed, Vec<usize>), PlaceError> {
+        let &Covering { offers, prices, .. } = self;
+        // What was not measured is chosen only where nothing is known.
+        let measured = |&(offer, price): &(&Offer, &Price)| {
+            allowed(offer) && matches!(price, Price::Measured(_))
+        };
+        let known = offers.all.iter().zip(prices).filter(measured);
+        let known: HashSet<NodeId> =
+            known.flat_map(|(offer, _)| offer.candidate.region.nodes.iter().copied()).collect();
+        let needed = |offer: &Offer, price: &Price| {
+            *price != Price::Unmeasured
+                || offer.candidate.region.nodes.iter().any(|n| !known.contains(n))
+        };
+        let by_known = |offer: &Offer, price: &Price| allowed(offer) && needed(offer, price);
+        match self.cover_by(&by_known, incumbents, name) {
+            // Known regions overlap so that they leave something out.
+            Err(PlaceError::Problem(ProblemError::Uncoverable { .. })) => {
+                self.cover_by(&|offer, _| allowed(offer), incumbents, name)
+            }
+            result => result,
+        }
+    }
+
+    fn cover_by(
+        &self,
+        admitted: &dyn Fn(&Offer, &Price) -> bool,
+        incumbents: &[Vec<usize>],
+        name: &str,
+    ) -> Result<(Placed, Vec<usize>), PlaceError> {
         let &Covering { graph, is_over, offers, prices, conversions, .. } = self;
         let mut table = Table::new(graph, offers);
         let mut picked = Vec::new();
         for (i, (offer, price)) in offers.all.iter().zip(prices).enumerate() {
-            if let (true, Some(cost)) = (allowed(offer), counted(offer, price))
+            if let (true, Some(cost)) = (admitted(offer, price), counted(offer, price))
                 && table.push(offer, cost)
             {
                 picked.push(i);
             }
         }
-        let mut measured: HashMap<(usize, FormatId, FormatId), Price> = HashMap::new();
+        let mut measured = Measured::new();
         let mut by_nodes: HashMap<&[NodeId], Vec<usize>> = HashMap::new();
         for (i, offer) in offers.all.iter().enumerate() {
             by_nodes.entry(&offer.candidate.region.nodes).or_default().push(i);
@@ -343,20 +410,22 @@ impl Covering<'_> {
         let known: Vec<Vec<usize>> = known.collect();
         let limits = Limits { is_over, ..Limits::default() };
         loop {
-            table.price_conversions(conversions, &measured)?;
+            let refused = table.price_conversions(graph, conversions, &measured)?;
+            self.refused.borrow_mut().extend(refused);
             let solution = sweep(&table.problem, limits, &known)?;
             let mut anew = false;
             for c in &solution.cover.conversions {
-                let at = (c.tensor, c.from, c.to);
-                if let std::collections::hash_map::Entry::Vacant(entry) = measured.entry(at) {
-                    let (dims, formats) = (&table.dims[c.tensor], &table.formats[c.tensor]);
-                    let (from, to) = (&formats[usize::from(c.from)], &formats[usize::from(c.to)]);
-                    let known = conversions.known(dims, from, to)?;
+                let Some(backend) = table.converter(c.tensor, c.from, c.to) else { continue };
+                let at = (c.tensor, c.from, c.to, backend.name().to_owned());
+                if !measured.contains_key(&at) {
+                    let (dims, from, to) = table.conversion(c.tensor, c.from, c.to);
+                    let known = conversions.known(backend, dims, from, to)?;
                     anew |= known.is_none();
-                    entry.insert(match known {
+                    let price = match known {
                         Some(price) => price,
-                        None => conversions.measure(dims, from, to)?,
-                    });
+                        None => conversions.measure(backend, dims, from, to)?,
+                    };
+                    measured.insert(at, price);
                 }
             }
             if anew {
@@ -371,14 +440,12 @@ impl Covering<'_> {
                 PlacedRegion { offer, price: prices[index].clone(), runner_up }
             });
             let regions = regions.collect();
-            let placed_conversions = solution.cover.conversions.iter().map(|c| {
-                let formats = &table.formats[c.tensor];
-                PlacedConversion {
-                    value: table.values[c.tensor],
-                    from: formats[usize::from(c.from)].clone(),
-                    to: formats[usize::from(c.to)].clone(),
-                    price: measured[&(c.tensor, c.from, c.to)].clone(),
-                }
+            let placed_conversions = solution.cover.conversions.iter().filter_map(|c| {
+                let (_, from, to) = table.conversion(c.tensor, c.from, c.to);
+                let backend = table.converter(c.tensor, c.from, c.to)?.name().to_owned();
+                let price = measured[&(c.tensor, c.from, c.to, backend.clone())].clone();
+                let (value, from, to) = (table.values[c.tensor], from.clone(), to.clone());
+                Some(PlacedConversion { value, from, to, backend, price })
             });
             let placed = Placed {
                 name: name.to_owned(),
@@ -407,6 +474,9 @@ impl Covering<'_> {
     }
 }
 
+/// Prices of conversions by tensor, formats and backend.
+type Measured = HashMap<(usize, FormatId, FormatId, String), Price>;
+
 /// The cover problem of a graph, with what its numbers stand for.
 struct Table {
     problem: Problem,
@@ -415,6 +485,8 @@ struct Table {
     formats: Vec<Vec<Format>>,
     tensor_of: HashMap<ValueId, usize>,
     index_of: HashMap<NodeId, usize>,
+    /// Who converts a tensor from one format to another.
+    converters: HashMap<(usize, FormatId, FormatId), Arc<dyn Backend>>,
 }
 
 impl Table {
@@ -428,6 +500,7 @@ impl Table {
             formats: Vec::new(),
             tensor_of: HashMap::new(),
             index_of,
+            converters: HashMap::new(),
         };
         let produced = offers.order.iter().flat_map(|&n| graph.node(n).outputs.clone());
         for value in graph.inputs.iter().copied().chain(produced) {
@@ -489,34 +562,69 @@ impl Table {
         true
     }
 
-    /// Fills in what conversions cost: measured, known from before, or guessed from the bytes moved.
+    /// Who converts a tensor between these formats, if anyone does.
+    fn converter(&self, tensor: usize, from: FormatId, to: FormatId) -> Option<&Arc<dyn Backend>> {
+        self.converters.get(&(tensor, from, to))
+    }
+
+    /// The dims of a tensor and two of its formats.
+    fn conversion(
+        &self,
+        tensor: usize,
+        from: FormatId,
+        to: FormatId,
+    ) -> (&[i64], &Format, &Format) {
+        let formats = &self.formats[tensor];
+        (&self.dims[tensor], &formats[usize::from(from)], &formats[usize::from(to)])
+    }
+
+    /// Finds who converts, and fills in what that costs: measured, known from before, or guessed from the
+    /// bytes moved. Returns what is offered and cannot be used.
     fn price_conversions(
         &mut self,
+        graph: &Graph,
         prices: &dyn ConversionPrices,
-        measured: &HashMap<(usize, FormatId, FormatId), Price>,
-    ) -> Result<(), PlaceError> {
+        measured: &Measured,
+    ) -> Result<Vec<Refused>, PlaceError> {
+        let mut refused = Vec::new();
         for tensor in 0..self.formats.len() {
-            let formats = &self.formats[tensor];
-            for (i, from) in formats.iter().enumerate() {
-                for (j, to) in formats.iter().enumerate() {
-                    let price = match measured.get(&(tensor, i as FormatId, j as FormatId)) {
+            let count = self.formats[tensor].len() as FormatId;
+            let pairs = (0..count).flat_map(|i| (0..count).map(move |j| (i, j)));
+            for (i, j) in pairs.filter(|(i, j)| i != j) {
+                let (dims, from, to) = self.conversion(tensor, i, j);
+                let mut found = (f64::INFINITY, None);
+                for backend in prices.backends(dims, from, to) {
+                    let price = match measured.get(&(tensor, i, j, backend.name().to_owned())) {
                         Some(price) => Some(price.clone()),
-                        None if i == j => Some(Price::Free),
-                        None => prices.known(&self.dims[tensor], from, to)?,
+                        None => prices.known(&backend, dims, from, to)?,
                     };
-                    self.problem.tensors[tensor].convert[i][j] = match price {
+                    let cost = match price {
                         Some(Price::Measured(m)) => m.median_ns,
                         Some(Price::Free) => 0.0,
-                        Some(Price::Refused(_)) => f64::INFINITY,
+                        Some(Price::Refused(why)) => {
+                            refused.push(Refused {
+                                backend: backend.name().to_owned(),
+                                what: format!("conversion {from} to {to}"),
+                                nodes: graph.producer(self.values[tensor]).into_iter().collect(),
+                                why,
+                            });
+                            continue;
+                        }
                         // One microsecond and ten gigabytes a second: corrected before it is used.
                         None | Some(Price::Unmeasured) => {
-                            let bytes = from.byte_len(&self.dims[tensor]).unwrap_or(u64::MAX);
-                            1e3 + bytes as f64 / 10.0
+                            1e3 + from.byte_len(dims).unwrap_or(u64::MAX) as f64 / 10.0
                         }
                     };
+                    found = (cost, Some(backend));
+                    break;
                 }
+                self.problem.tensors[tensor].convert[usize::from(i)][usize::from(j)] = found.0;
+                match found.1 {
+                    Some(backend) => self.converters.insert((tensor, i, j), backend),
+                    None => self.converters.remove(&(tensor, i, j)),
+                };
             }
         }
-        Ok(())
+        Ok(refused)
     }
 }

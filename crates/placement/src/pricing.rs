@@ -1,8 +1,8 @@
 //! What each offer costs: from the database, or measured after its results were found right.
 
 use crate::{
-    Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError, prospects::Prospects,
-    refine,
+    Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError, impossible, least_ns,
+    prospects::Prospects, refine,
 };
 use bricolage_backend::Setting;
 use bricolage_ir::{Error, Graph, Tolerance, ValueId, tolerances};
@@ -50,11 +50,27 @@ impl<'a> Pricing<'a> {
         deadline.is_some_and(|d| Instant::now() >= d) || self.cancel.is_cancelled()
     }
 
-    /// What is known of a key: its time in any model, or its refusal in this one.
-    fn known(&self, key: &Key) -> Result<Option<Record>, DatabaseError> {
-        match self.database.get(key)? {
+    /// What is known of an offer: its time in any model, or its refusal in this one. A time that cannot
+    /// be goes to `doubted`, and is not known.
+    fn known(
+        &self,
+        offer: &Offer,
+        doubted: &mut Vec<String>,
+    ) -> Result<Option<Record>, DatabaseError> {
+        let record = self.database.get(&offer.key)?;
+        if let Some(Record::Measured { measurement, .. }) = &record {
+            let region = &offer.candidate.region;
+            let threads = self.setting.threads;
+            let least = least_ns(self.graph, &region.nodes, &region.outputs, threads);
+            if let Some(why) = impossible(measurement, least) {
+                let (backend, nodes) = (offer.backend(), region.origin(self.graph).join(", "));
+                doubted.push(format!("{backend} `{}` of {nodes}: {why}", offer.candidate));
+                return Ok(None);
+            }
+        }
+        match record {
             Some(record) => Ok(Some(record)),
-            None => self.database.get(&self.refusal(key)),
+            None => self.database.get(&self.refusal(&offer.key)),
         }
     }
 
@@ -127,7 +143,7 @@ pub enum Price {
 }
 
 /// How many records were found and how many were measured anew.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
     /// Prices that the database knew.
     pub known: usize,
@@ -135,6 +151,8 @@ pub struct Effort {
     pub measured: usize,
     /// Offers that there was no time for.
     pub skipped: usize,
+    /// Times in the database that cannot be, each with the offer, its nodes and why; they are taken anew.
+    pub doubted: Vec<String>,
 }
 
 /// The limits of the first measurement of an offer, which tells who is far from the best.
@@ -170,7 +188,7 @@ pub fn price(p: &Pricing<'_>, offers: &[Offer]) -> Result<(Vec<Price>, Effort), 
         if same.len() > 1 {
             continue;
         }
-        match p.known(&offer.key)? {
+        match p.known(offer, &mut effort.doubted)? {
             Some(record) => {
                 effort.known += 1;
                 records[i] = Some(record);

@@ -42,16 +42,25 @@ pub struct Rewritten {
 }
 
 /// Applies every rule of [`RULES`] until none matches.
-pub fn simplify(mut graph: Graph) -> Result<Rewritten, RewriteError> {
-    merge_equal_constants(&mut graph);
-    run(graph, RULES)
+pub fn simplify(graph: Graph) -> Result<Rewritten, RewriteError> {
+    simplify_by(graph, RULES)
 }
 
-/// [`simplify`], where each patch must also give on data what was there before. A rule that does not is
-/// caught and left out from there on. `audit` is of this graph.
-pub fn simplify_audited(mut graph: Graph, audit: &mut Audit) -> Result<Rewritten, RewriteError> {
+/// [`simplify`] by these rules.
+pub fn simplify_by(mut graph: Graph, rules: &[&dyn Rule]) -> Result<Rewritten, RewriteError> {
     merge_equal_constants(&mut graph);
-    run_audited(graph, RULES, audit)
+    run(graph, rules)
+}
+
+/// [`simplify_by`], where each patch must also give on data what was there before. A rule that does not is
+/// caught and left out from there on. `audit` is of this graph.
+pub fn simplify_audited(
+    mut graph: Graph,
+    rules: &[&dyn Rule],
+    audit: &mut Audit,
+) -> Result<Rewritten, RewriteError> {
+    merge_equal_constants(&mut graph);
+    run_audited(graph, rules, audit)
 }
 
 /// Applies `rules` until none matches, each patch checked for types and the result for soundness.

@@ -4,7 +4,7 @@ use crate::{
     Action, Arena, BufferId, Cancel, DeviceId, Kernel, Operand, Place, Plan, Pool, Recipe, Run,
     RunError, Trace, Weights,
 };
-use bricolage_tensor::{Format, Storage, Tensor, TensorType};
+use bricolage_tensor::{DType, Format, Storage, Tensor, TensorType};
 use std::{ops::Range, sync::Arc};
 
 /// A constant that a kernel is built with.
@@ -472,7 +472,7 @@ impl Session {
         Ok(())
     }
 
-    /// Runs on `inputs` in the plan's order and returns fresh outputs.
+    /// Runs on `inputs` in the plan's order, wherever their bytes begin, and returns fresh outputs.
     pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, SessionError> {
         let program = self.program.clone();
         let plan = program.plan();
@@ -486,7 +486,16 @@ impl Session {
                 });
             }
         }
-        let given: Vec<&[u8]> = inputs.iter().map(Tensor::bytes).collect();
+        // Kernels read elements where they lie.
+        let copies: Vec<Option<Storage>> = inputs
+            .iter()
+            .map(|t| {
+                let bytes = t.bytes();
+                (!is_aligned(bytes, t.dtype())).then(|| Storage::copy_of(bytes))
+            })
+            .collect();
+        let given: Vec<&[u8]> =
+            inputs.iter().zip(&copies).map(|(t, c)| c.as_deref().unwrap_or(t.bytes())).collect();
         let sizes: Vec<usize> =
             plan.outputs.iter().map(|p| p.ty.byte_len().unwrap_or(0) as usize).collect();
         // Each output starts on a 64-byte boundary of one block.
@@ -522,6 +531,10 @@ impl Session {
     }
 }
 
+fn is_aligned(bytes: &[u8], dtype: DType) -> bool {
+    (bytes.as_ptr() as u64).is_multiple_of((dtype.bits() / 8).max(1))
+}
+
 /// Each port has its bytes, aligned to the element type.
 fn check_ports<'a>(
     what: &'static str,
@@ -540,8 +553,7 @@ fn check_ports<'a>(
         if port.ty.byte_len() != Some(bytes.len() as u64) {
             return Err(wrong(format!("{} bytes", bytes.len())));
         }
-        let element = (port.ty.dtype.bits() / 8).max(1);
-        if !(bytes.as_ptr() as u64).is_multiple_of(element) {
+        if !is_aligned(bytes, port.ty.dtype) {
             return Err(wrong("bytes that are not aligned to the element type".to_owned()));
         }
     }

@@ -82,7 +82,7 @@ pub(crate) fn covers(
             if choice == Choice::Random {
                 draw_prices(pricing, registry, round)?;
             }
-            place(pricing, registry, &Unpriced).map_err(|e| e.to_string())
+            place(pricing, registry, &Unpriced(registry)).map_err(|e| e.to_string())
         })?;
         all.extend(placed.all.into_iter().next());
     }

@@ -62,7 +62,12 @@ impl fmt::Display for Fault {
 
 /// [`Engine::check`], with panics caught.
 pub fn check(engine: &dyn Engine, case: &Case) -> Result<f64, Fault> {
-    match catch_unwind(AssertUnwindSafe(|| engine.check(case))) {
+    guarded(|| engine.check(case))
+}
+
+/// What `f` gives; a panic is a fault.
+pub(crate) fn guarded<R>(f: impl FnOnce() -> Result<R, Fault>) -> Result<R, Fault> {
+    match catch_unwind(AssertUnwindSafe(f)) {
         Ok(result) => result,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();

@@ -1,7 +1,8 @@
 //! What tests of the whole line share: random graphs, engines that compute them, the judge that
-//! compares them, and damaged models.
+//! compares them, damaged models, ONNX models as text, and the backend tests of ONNX.
 
 mod case;
+pub mod conformance;
 mod covers;
 pub mod damage;
 mod engines;

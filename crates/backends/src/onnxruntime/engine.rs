@@ -197,6 +197,9 @@ pub(super) struct Options {
     pub(super) spinning: bool,
     /// What the library may do to the graph.
     pub(super) level: GraphOptimizationLevel,
+    /// Sums of products of unsigned and signed bytes are exact. On processors without an instruction for them
+    /// the library otherwise adds pairs in 16 bits, which overflow.
+    pub(super) exact_bytes: bool,
 }
 
 /// Where a model comes from.
@@ -427,6 +430,13 @@ impl Engine {
                 made.ptr,
                 OrtLoggingLevel::ORT_LOGGING_LEVEL_ERROR as c_int,
             ))?;
+            if options.exact_bytes {
+                api.check((api.0.AddSessionConfigEntry)(
+                    made.ptr,
+                    c"session.x64quantprecision".as_ptr(),
+                    c"1".as_ptr(),
+                ))?;
+            }
             if options.spinning {
                 api.check((api.0.SetIntraOpNumThreads)(made.ptr, small(options.threads)))?;
                 api.check((api.0.SetInterOpNumThreads)(made.ptr, 1))?;

@@ -99,7 +99,8 @@ impl Region {
             let weights: Result<Vec<_>, String> =
                 self.body.weights.iter().zip(&self.weights).map(weight).collect();
             let source = Source::Bytes(&self.body.model, weights?);
-            let options = Options { threads, spinning: self.body.spinning, level };
+            let spinning = self.body.spinning;
+            let options = Options { threads, spinning, level, exact_bytes: true };
             match Session::open(engine, source, Some((&inputs, &outputs)), &options) {
                 Ok(session) => return Ok((session, name)),
                 Err(why) => first = first.or(Some(why)),

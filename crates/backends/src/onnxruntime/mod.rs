@@ -30,7 +30,7 @@ use std::{
 
 const NAME: &str = "onnxruntime";
 /// Raised whenever regions are written or run in another way.
-const ADAPTER: &str = "1";
+const ADAPTER: &str = "2";
 /// Variant of a region that shares the processor with other kernels.
 const MIXED: &str = "region";
 /// Variant of a region that is the whole plan.

@@ -18,7 +18,9 @@ pub(super) struct Model {
 impl Model {
     /// Opens the file `model` with the library at `library`.
     pub(super) fn open(library: &Path, model: &Path, threads: usize) -> Result<Model, String> {
-        let options = Options { threads, spinning: true, level: Level::ORT_ENABLE_ALL };
+        // As its own users run it.
+        let level = Level::ORT_ENABLE_ALL;
+        let options = Options { threads, spinning: true, level, exact_bytes: false };
         let engine = engine(library, threads)?;
         Ok(Model { session: Session::open(engine, Source::File(model), None, &options)? })
     }

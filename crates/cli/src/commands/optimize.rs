@@ -86,6 +86,7 @@ pub(crate) fn optimize(
         cache: setup::cache_folder(),
         worker: setup::worker_command(),
         goal,
+        rules: bricolage::RULES,
         progress: &|p| display.show(p),
         cancel: graceful.cancel(),
     };

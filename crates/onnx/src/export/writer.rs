@@ -552,7 +552,9 @@ impl<'w> At<'w, '_> {
 /// The type that holds all elements of one that ONNX's operator for `op` lacks.
 fn wider(op: &Op, dtype: DType) -> Option<DType> {
     let half = match op {
-        Op::Unique(_) | Op::Compress(_) => dtype == DType::BF16,
+        Op::Unique(_) | Op::Compress(_) | Op::OneHot(_) | Op::TopK(_) | Op::Einsum(_) => {
+            dtype == DType::BF16
+        }
         Op::Dynamic(d) if d.op == Late::Range => matches!(dtype, DType::F16 | DType::BF16),
         _ => false,
     };
