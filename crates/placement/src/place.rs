@@ -14,7 +14,7 @@ use bricolage_measure::{DatabaseError, Measurement};
 use bricolage_tensor::{Format, Type};
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, hash_map::Entry},
     sync::Arc,
 };
 
@@ -386,7 +386,7 @@ impl Covering<'_> {
             for c in &solution.cover.conversions {
                 let Some(backend) = table.converter(c.tensor, c.from, c.to) else { continue };
                 let at = (c.tensor, c.from, c.to, backend.name().to_owned());
-                if !measured.contains_key(&at) {
+                if let Entry::Vacant(entry) = measured.entry(at) {
                     let (dims, from, to) = table.conversion(c.tensor, c.from, c.to);
                     let known = conversions.known(backend, dims, from, to)?;
                     anew |= known.is_none();
@@ -394,7 +394,7 @@ impl Covering<'_> {
                         Some(price) => price,
                         None => conversions.measure(backend, dims, from, to)?,
                     };
-                    measured.insert(at, price);
+                    entry.insert(price);
                 }
             }
             if anew {
