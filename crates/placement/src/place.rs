@@ -14,7 +14,7 @@ use bricolage_measure::{DatabaseError, Measurement};
 use bricolage_tensor::{Format, Type};
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet, hash_map::Entry},
     sync::Arc,
 };
 
@@ -417,7 +417,7 @@ impl Covering<'_> {
             for c in &solution.cover.conversions {
                 let Some(backend) = table.converter(c.tensor, c.from, c.to) else { continue };
                 let at = (c.tensor, c.from, c.to, backend.name().to_owned());
-                if !measured.contains_key(&at) {
+                if let Entry::Vacant(entry) = measured.entry(at) {
                     let (dims, from, to) = table.conversion(c.tensor, c.from, c.to);
                     let known = conversions.known(backend, dims, from, to)?;
                     anew |= known.is_none();
@@ -425,7 +425,7 @@ impl Covering<'_> {
                         Some(price) => price,
                         None => conversions.measure(backend, dims, from, to)?,
                     };
-                    measured.insert(at, price);
+                    entry.insert(price);
                 }
             }
             if anew {
