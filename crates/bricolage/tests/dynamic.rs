@@ -176,6 +176,7 @@ fn threads_have_a_session_of_an_artefact_each() {
         cache: folder.join("cache"),
         worker: None,
         goal: Goal { shapes: shapes.to_vec(), ..goal() },
+        rules: bricolage::RULES,
         progress: &|_: &Progress| {},
         cancel: &Cancel::default(),
     };
