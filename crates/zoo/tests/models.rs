@@ -31,9 +31,10 @@ fn convolutions(graph: &Graph, spatial: usize) -> (usize, usize) {
         {
             let shape = |i: usize| {
                 let fact = node.inputs[i].map(|v| graph.fact(v));
-                fact.and_then(|f| f.ty.as_tensor()).and_then(|t| t.shape.as_fixed())
+                let shape = fact.and_then(|f| f.ty.as_tensor()).and_then(|t| t.shape.as_fixed());
+                shape.expect("every size is a number")
             };
-            all.push((op.clone(), shape(0).unwrap(), shape(1).unwrap()));
+            all.push((op.clone(), shape(0), shape(1)));
         }
     }
     let different: HashSet<_> = all.iter().collect();
