@@ -15,8 +15,9 @@ pub(crate) fn lstm_tagger(net: &mut Net) -> Result<(), TypeError> {
     let ids = net.input("input_ids", DType::I64, &[TOKENS]);
     let x = net.embedding("embedding", [10_000, 128], ids)?;
     let mut x = net.transpose("lstm", x, &[1, 0, 2])?;
-    for layer in 0..2 {
-        x = both_ways(net, &format!("lstm.{layer}"), x)?;
+    // Embeddings and states are small; with these gains the gates vary.
+    for (layer, gain) in [300.0, 5.0].into_iter().enumerate() {
+        x = both_ways(net, &format!("lstm.{layer}"), x, gain)?;
     }
     let x = net.transpose("lstm/batch", x, &[1, 0, 2])?;
     let x = net.dense("classifier", x, 45)?;
@@ -26,9 +27,9 @@ pub(crate) fn lstm_tagger(net: &mut Net) -> Result<(), TypeError> {
 }
 
 /// `[tokens, batch, inputs]` to `[tokens, batch, 2 hidden]`.
-fn both_ways(net: &mut Net, name: &str, x: ValueId) -> Layer {
+fn both_ways(net: &mut Net, name: &str, x: ValueId, gain: f64) -> Layer {
     let inputs = net.dims(x)[2];
-    let w = net.weight(&format!("{name}.weight_ih"), &[2, 4 * HIDDEN, inputs], inputs, 1.0);
+    let w = net.weight(&format!("{name}.weight_ih"), &[2, 4 * HIDDEN, inputs], inputs, gain);
     let r = net.weight(&format!("{name}.weight_hh"), &[2, 4 * HIDDEN, HIDDEN], HIDDEN, 1.0);
     let bias = net.uniform(&format!("{name}.bias"), &[2, 8 * HIDDEN], -0.1, 0.1);
     let zero = net.scalar(&format!("{name}.zero"), 0.0);

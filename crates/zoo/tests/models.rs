@@ -31,9 +31,10 @@ fn convolutions(graph: &Graph, spatial: usize) -> (usize, usize) {
         {
             let shape = |i: usize| {
                 let fact = node.inputs[i].map(|v| graph.fact(v));
-                fact.and_then(|f| f.ty.as_tensor()).and_then(|t| t.shape.as_fixed())
+                let shape = fact.and_then(|f| f.ty.as_tensor()).and_then(|t| t.shape.as_fixed());
+                shape.expect("every size is a number")
             };
-            all.push((op.clone(), shape(0).unwrap(), shape(1).unwrap()));
+            all.push((op.clone(), shape(0), shape(1)));
         }
     }
     let different: HashSet<_> = all.iter().collect();
@@ -43,8 +44,12 @@ fn convolutions(graph: &Graph, spatial: usize) -> (usize, usize) {
 #[test]
 fn models_are_sound_and_have_known_sizes() {
     for entry in list() {
-        let graph = build(entry.name, 1, 7).unwrap();
+        let graph = build(entry.name, 2, 7).unwrap();
         assert_eq!(verify(&graph), [], "{}", entry.name);
+        for &v in graph.inputs.iter().chain(&graph.outputs) {
+            let shape = graph.fact(v).ty.as_tensor().and_then(|t| t.shape.as_fixed());
+            assert_eq!(shape.unwrap()[0], 2, "{}: {}", entry.name, graph.value(v).name);
+        }
         assert_eq!(parameters(&graph), entry.parameters, "{}", entry.name);
         let written = bricolage_onnx::export_structure(&graph).unwrap();
         let again: u64 = written.weights.iter().map(|(_, t)| t.bytes().len() as u64).sum();
