@@ -201,6 +201,12 @@ pub static CODES: &[Code] = &[
             that it computes.",
     },
     Code {
+        name: "run::out-of-range",
+        prose: "An input has a size outside the range that the artefact was made for, or that `--shape` gives. \
+            Plans hold for their range alone: make the artefact again with a wider one, as in \
+            `--shape batch:1..64`.",
+    },
+    Code {
         name: "run::wrong-inputs",
         prose: "The inputs given are not those of the model: a name, a type or a size differs, or a size does \
             not fit in memory. `bricolage inspect MODEL` lists what the model wants.",

@@ -222,6 +222,11 @@ impl Error {
                 Some(error.help().map_or_else(|| whole.to_owned(), |h| format!("{h}; {whole}")))
             }
             Error::Import { error, .. } => error.help(),
+            Error::Place(PlaceError::Uncovered { .. }) => Some(
+                "allow more backends; a foreign runtime takes the model whole in `run`, `bench` and \
+                 `compare`, as MODEL@onnxruntime"
+                    .to_owned(),
+            ),
             _ => None,
         }
     }
@@ -235,6 +240,16 @@ impl Error {
     }
 }
 
+/// A text with escapes for what would move the cursor or change colours of whoever reads it: names come
+/// from files that anybody may have written.
+fn visible(text: &str) -> String {
+    let one = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(one).collect()
+}
+
 /// The whole message: severity, code, primary line, notes and help.
 pub fn render(error: &Error) -> impl fmt::Display + '_ {
     struct Rendered<'a>(&'a Error);
@@ -242,9 +257,9 @@ pub fn render(error: &Error) -> impl fmt::Display + '_ {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             let severity =
                 if self.0.blame() == Blame::Internal { "internal error" } else { "error" };
-            write!(f, "{severity}[{}]: {}", self.0.code(), self.0)?;
+            write!(f, "{severity}[{}]: {}", self.0.code(), visible(&self.0.to_string()))?;
             for note in self.0.notes() {
-                write!(f, "\n   = {note}")?;
+                write!(f, "\n   = {}", visible(&note))?;
             }
             if self.0.blame() == Blame::Internal {
                 write!(f, "\n   = this is a bug in bricolage, not in your model")?;

@@ -67,6 +67,9 @@ fn check(path: &Path) -> Result<BTreeSet<String>, String> {
     for (head, body) in &parts {
         let (word, rest) = head.split_once(' ').unwrap_or((head, ""));
         let file = f.0.join(rest);
+        if let Some(folder) = file.parent().filter(|_| matches!(word, "text" | "link")) {
+            fs::create_dir_all(folder).unwrap();
+        }
         let (mut head, mut said) = (head.clone(), body.clone());
         match word {
             "model" => {
@@ -124,11 +127,22 @@ fn npz(file: &Path, body: &str) {
     bricolage::npz::write(file, &all).unwrap();
 }
 
+/// The text with `MEMORY` for what the machine has.
+fn without_memory(text: &str) -> String {
+    let line = |line: &str| match line.rsplit_once("found ") {
+        Some((before, after)) if after.ends_with(" bytes of memory") => {
+            format!("{before}found MEMORY bytes of memory\n")
+        }
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
 /// The exit code and what is said, within time and memory.
 fn run(f: &Folder, arguments: &str) -> Result<(i32, String), String> {
     let own = f.command(&[]);
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -v $0; exec \"$@\""]).arg((2 * KIBIBYTES).to_string());
+    command.args(["-c", "ulimit -v $0; exec \"$@\""]).arg(KIBIBYTES.to_string());
     command.arg(own.get_program()).args(arguments.split(' ')).current_dir(&f.0);
     for (name, value) in own.get_envs() {
         match value {
@@ -138,7 +152,8 @@ fn run(f: &Folder, arguments: &str) -> Result<(i32, String), String> {
     }
     let start = Instant::now();
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr).replace(&*f.0.to_string_lossy(), "FOLDER");
+    let said = without_memory(&said);
     if start.elapsed() > Duration::from_secs(SECONDS) {
         return Err(format!("`{arguments}` took {:?}", start.elapsed()));
     }

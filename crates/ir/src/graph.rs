@@ -279,7 +279,7 @@ impl Graph {
     }
 
     /// All values, in the order of insertion.
-    pub fn values(&self) -> impl Iterator<Item = ValueId> + '_ {
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = ValueId> + '_ {
         (0..self.values.len() as u32).map(ValueId).filter(|&id| self.get_value(id).is_some())
     }
 

@@ -72,6 +72,9 @@ pub enum TensorFault {
         /// Number of bytes.
         len: usize,
     },
+    /// Bytes and numbers.
+    #[error("needs its elements as bytes or as numbers, found both")]
+    Twice,
     /// Part of a tensor.
     #[error("needs the whole tensor, found a segment of one")]
     Segment,
@@ -262,6 +265,9 @@ pub enum ImportError {
     Unsupported(Vec<UnsupportedNode>),
 }
 
+/// Operands that notes show.
+const OPERANDS: usize = 16;
+
 fn list(nodes: &[UnsupportedNode]) -> String {
     let mut names: Vec<String> = Vec::new();
     for node in nodes {
@@ -341,7 +347,13 @@ impl ImportError {
     /// Facts that add to the message, one line each.
     pub fn notes(&self) -> Vec<String> {
         match self {
-            ImportError::Node { operands, .. } => operands.clone(),
+            ImportError::Node { operands, .. } => {
+                let mut shown: Vec<String> = operands.iter().take(OPERANDS).cloned().collect();
+                if operands.len() > OPERANDS {
+                    shown.push(format!("and {} operands more", operands.len() - OPERANDS));
+                }
+                shown
+            }
             ImportError::Unsupported(nodes) => nodes.iter().map(ToString::to_string).collect(),
             _ => Vec::new(),
         }

@@ -144,6 +144,9 @@ pub(crate) fn from_proto(
         let bytes = if needed == 0 { Storage::copy_of(&[]) } else { external.read(t, needed)? };
         return Ok(cleared(Tensor::new(dtype, &t.dims, bytes)?));
     }
+    if t.raw_data.as_ref().is_some_and(|raw| !raw.is_empty()) && !no_numbers(t) {
+        return Err(TensorFault::Twice);
+    }
     if let Some(raw) = t.raw_data.as_ref().filter(|raw| !raw.is_empty() || no_numbers(t)) {
         let len = raw.len();
         let bytes = Storage::shared(Arc::new(raw.clone()), 0, len);

@@ -72,8 +72,21 @@ impl At<'_, '_> {
         self.node.attribute.iter().find(|a| a.name() == name)
     }
 
-    /// Refuses the node if it has an attribute that its import did not ask for.
+    /// Refuses the node if it has an attribute that its import did not ask for, or one twice, or one that
+    /// stands for that of a function, where there is none.
     pub(crate) fn check_attributes(&self) -> Result<(), Fault> {
+        for (i, a) in self.node.attribute.iter().enumerate() {
+            let name = a.name();
+            if self.node.attribute[..i].iter().any(|b| b.name() == name) {
+                return malformed(format!("needs attribute `{name}` once, found it twice"));
+            }
+            if !a.ref_attr_name().is_empty() {
+                let found = a.ref_attr_name();
+                return malformed(format!(
+                    "needs a value for attribute `{name}`, found a reference to `{found}` of a function"
+                ));
+            }
+        }
         match self.node.attribute.iter().find(|a| !self.asked.contains(&a.name())) {
             Some(a) => unsupported(format!("attribute `{}` is not known", a.name())),
             None => Ok(()),

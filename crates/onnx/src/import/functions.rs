@@ -1,6 +1,6 @@
 //! Functions of the model, replaced by their nodes wherever they are called.
 
-use super::order::node_name;
+use super::{order::node_name, said};
 use crate::{
     ImportError,
     proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto},
@@ -8,7 +8,7 @@ use crate::{
 use std::collections::{HashMap, HashSet};
 
 /// Most nodes of a model after its functions have been replaced.
-pub(super) const MOST_NODES: usize = 1 << 20;
+pub(super) const MOST_NODES: usize = 1 << 18;
 /// Most functions inside each other.
 const MOST_DEPTH: usize = 64;
 
@@ -58,7 +58,7 @@ pub(super) fn inline(model: &mut ModelProto) -> Result<(), ImportError> {
                 Some(found) => {
                     return Err(ImportError::FunctionOpset {
                         function: function.name().to_owned(),
-                        domain: entry.domain().to_owned(),
+                        domain: said(entry.domain()).to_owned(),
                         needed: found.version(),
                         found: entry.version(),
                     });

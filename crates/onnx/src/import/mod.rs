@@ -162,7 +162,14 @@ fn opsets(model: &ModelProto) -> Result<BTreeMap<String, i64>, ImportError> {
     let mut opsets = BTreeMap::new();
     for entry in &model.opset_import {
         let domain = if entry.domain() == "ai.onnx" { "" } else { entry.domain() };
-        opsets.insert(domain.to_owned(), entry.version());
+        let found = entry.version();
+        match opsets.insert(domain.to_owned(), found) {
+            Some(other) if other != found => {
+                let found = format!("operator set {other} and operator set {found}");
+                return Err(ImportError::DuplicateName { name: said(domain).to_owned(), found });
+            }
+            _ => {}
+        }
     }
     if opsets.is_empty() {
         return Err(no_opset(""));
@@ -177,8 +184,12 @@ fn opsets(model: &ModelProto) -> Result<BTreeMap<String, i64>, ImportError> {
 }
 
 fn no_opset(domain: &str) -> ImportError {
-    let domain = if domain.is_empty() { "ai.onnx" } else { domain };
-    ImportError::NoOpset { domain: domain.to_owned() }
+    ImportError::NoOpset { domain: said(domain).to_owned() }
+}
+
+/// A domain as people write it: ONNX's own has no name in models.
+fn said(domain: &str) -> &str {
+    if domain.is_empty() { "ai.onnx" } else { domain }
 }
 
 /// What the importer says of a node that cannot be.
@@ -342,7 +353,7 @@ impl<'m> Importer<'m> {
                 None => inputs.push(None),
             }
         }
-        let before = self.graph.values().last().map_or(0, |v| v.0 + 1);
+        let before = self.graph.values().next_back().map_or(0, |v| v.0 + 1);
         let result = match (row, reason) {
             (Some(row), _) => {
                 let base = node.output.iter().find(|o| !o.is_empty()).map_or(name, |o| o);
