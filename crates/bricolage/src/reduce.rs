@@ -44,7 +44,7 @@ pub fn reduce(example: &Example, limit: Duration, fails: &dyn Fn(&Example) -> bo
     let mut best = example.clone();
     let mut length = best.graph.nodes().count() / 2;
     while length > 0 {
-        let Some(contents) = contents(&best) else { return best };
+        let contents = contents(&best);
         let smaller = windows(&best.graph, length)
             .take_while(|_| in_time())
             .filter_map(|nodes| part(&best, &contents, &nodes))
@@ -56,7 +56,7 @@ pub fn reduce(example: &Example, limit: Duration, fails: &dyn Fn(&Example) -> bo
         length /= 2;
     }
     loop {
-        let Some(contents) = contents(&best) else { return best };
+        let contents = contents(&best);
         let attempts = outputs_less(&best.graph).map(|outputs| (outputs, HashMap::new())).chain(
             stands(&best.graph).map(|(v, s)| (best.graph.outputs.clone(), HashMap::from([(v, s)]))),
         );
@@ -130,18 +130,20 @@ fn stands(graph: &Graph) -> impl Iterator<Item = (ValueId, Stand)> + use<> {
     all.into_iter()
 }
 
-fn contents(example: &Example) -> Option<HashMap<ValueId, Tensor>> {
+/// What each value holds, as far as the reference gets.
+fn contents(example: &Example) -> HashMap<ValueId, Tensor> {
     let mut all = HashMap::new();
     let mut keep = |v: ValueId, d: &Datum| {
         if let Some(t) = d.as_tensor() {
             all.insert(v, t.clone());
         }
     };
-    evaluate_from(&example.graph, &example.data(), &HashMap::new(), &mut keep).ok()?;
+    // Where it fails nothing more is known.
+    let _ = evaluate_from(&example.graph, &example.data(), &HashMap::new(), &mut keep);
     for (&v, t) in example.graph.inputs.iter().zip(&example.inputs) {
         all.insert(v, t.clone());
     }
-    Some(all)
+    all
 }
 
 /// The part of the example that `outputs` need, with replaced values.

@@ -13,7 +13,7 @@ pub fn folder(cache: &Path) -> PathBuf {
     cache.join("reproducers")
 }
 
-/// [`write`] in a folder of its own below `folder`, named after `kind` and the contents. Gives its path.
+/// [`write()`] in a folder of its own below `folder`, named after `kind` and the contents. Gives its path.
 pub fn save(
     folder: &Path,
     kind: &str,

@@ -21,9 +21,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a refusal may take.
+/// What a refusal may take: seconds of a processor, and memory.
 const SECONDS: u64 = 2;
 const KIBIBYTES: u64 = 1 << 20;
+/// What it may take on a machine that does other things.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Codes that no file and no command brings about, and where they are tested.
 const WITHOUT_CASES: &[(&str, &str)] = &[
@@ -142,7 +144,8 @@ fn without_memory(text: &str) -> String {
 fn run(f: &Folder, arguments: &str) -> Result<(i32, String), String> {
     let own = f.command(&[]);
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -v $0; exec \"$@\""]).arg(KIBIBYTES.to_string());
+    let limits = format!("ulimit -t {SECONDS} -v {KIBIBYTES}; exec \"$0\" \"$@\"");
+    command.args(["-c", &limits]);
     command.arg(own.get_program()).args(arguments.split(' ')).current_dir(&f.0);
     for (name, value) in own.get_envs() {
         match value {
@@ -154,7 +157,7 @@ fn run(f: &Folder, arguments: &str) -> Result<(i32, String), String> {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).replace(&*f.0.to_string_lossy(), "FOLDER");
     let said = without_memory(&said);
-    if start.elapsed() > Duration::from_secs(SECONDS) {
+    if start.elapsed() > PATIENCE {
         return Err(format!("`{arguments}` took {:?}", start.elapsed()));
     }
     match output.status.code() {

@@ -113,23 +113,24 @@ pub(crate) fn backend(target: &Target) -> Result<String, Error> {
     }
 }
 
-/// How a backend fails on an example, if it does. Fails itself where the reference cannot tell.
+/// How a backend fails on an example, if it does. Fails itself where the reference cannot tell whether
+/// outputs are right.
 pub(crate) fn failure(
     example: &Example,
     backend: &str,
     setting: &crate::args::Setting,
 ) -> Result<Option<Failure>, Error> {
+    let outputs = match catch_unwind(AssertUnwindSafe(|| outputs(example, backend, setting))) {
+        Ok(Ok(outputs)) => outputs,
+        Ok(Err(error)) => return Ok(Some(Failure::Error(error.code(), error.to_string()))),
+        Err(_) => return Ok(Some(Failure::Panic)),
+    };
     let graph = &example.graph;
     let data = example.data();
     let exact = evaluate(graph, &data)?;
     let exact: Vec<Option<&Tensor>> = exact.iter().map(Datum::as_tensor).collect();
     let class_error = |n| target::class_error(graph, n);
     let allowed = tolerances(graph, &data, &exact, &|_| None, &class_error, 1)?;
-    let outputs = match catch_unwind(AssertUnwindSafe(|| outputs(example, backend, setting))) {
-        Ok(Ok(outputs)) => outputs,
-        Ok(Err(error)) => return Ok(Some(Failure::Error(error.code(), error.to_string()))),
-        Err(_) => return Ok(Some(Failure::Panic)),
-    };
     for (((name, found), exact), allowed) in outputs.iter().zip(exact).zip(&allowed) {
         let Some(exact) = exact else { continue };
         let error = Difference::between(exact, found);
