@@ -19,6 +19,7 @@ mod movement;
 mod pointwise;
 mod pooling;
 mod post;
+mod recurrent;
 pub mod registry;
 mod rows;
 mod simd;
@@ -37,6 +38,7 @@ pub use movement::{
 pub use pointwise::{Binary, Instruction, Pointwise, PointwiseOperand, PointwiseSpec};
 pub use pooling::{PoolOp, PoolSpec, Pooling};
 pub use post::Post;
+pub use recurrent::{Lengths, Recurrent, RecurrentCell, RecurrentSpec, Start};
 pub use rows::{Norm, NormSpec, Reduce, ReduceOp, ReduceSpec, Softmax, SoftmaxSpec};
 pub use simd::Isa;
 pub use spec::{BACKEND, NativeKernel, Packed, Spec, SpecError, rebuild};

@@ -2,8 +2,9 @@
 
 use crate::{
     AttentionSpec, ConvAlgorithm, ConvSpec, ConvertSpec, CopySpec, GatherSpec, Instruction, Isa,
-    MatMulSpec, NormSpec, PointwiseOperand, PointwiseSpec, PoolOp, PoolSpec, ReduceOp, ReduceSpec,
-    ResizeSpec, SoftmaxSpec, Spec, Unary,
+    Lengths, MatMulSpec, NormSpec, PointwiseOperand, PointwiseSpec, PoolOp, PoolSpec,
+    RecurrentCell, RecurrentSpec, ReduceOp, ReduceSpec, ResizeSpec, SoftmaxSpec, Spec, Start,
+    Unary,
 };
 use crate::{Coordinates, ResizeMode};
 use bricolage_tensor::{DType, Format, Layout};
@@ -73,6 +74,24 @@ fn norm(rms: bool) -> Spec {
         bias: false,
         residual: false,
         keep_sum: false,
+    })
+}
+
+fn recurrent(cell: RecurrentCell, functions: &[Unary]) -> Spec {
+    Spec::Recurrent(RecurrentSpec {
+        cell,
+        directions: vec![false],
+        steps: 3,
+        batch: 2,
+        width: 4,
+        hidden: 5,
+        functions: functions.iter().map(|&f| vec![f]).collect(),
+        bias: true,
+        peepholes: false,
+        lengths: Lengths::Whole,
+        state: Start::Zero,
+        memory: Start::Zero,
+        outputs: [true, true, false],
     })
 }
 
@@ -267,6 +286,37 @@ pub const REGISTRY: &[Row] = &[
                 mask: None,
                 causal: false,
             })
+        },
+    },
+    Row {
+        name: "rnn",
+        kind: "Recurrent",
+        isas: Isa::ALL,
+        numerics: Numerics::Reassociates,
+        example: || recurrent(RecurrentCell::Simple, &[Unary::Tanh]),
+    },
+    Row {
+        name: "gru",
+        kind: "Recurrent",
+        isas: Isa::ALL,
+        numerics: Numerics::Reassociates,
+        example: || {
+            recurrent(
+                RecurrentCell::Gru { linear_before_reset: true },
+                &[Unary::Sigmoid, Unary::Tanh],
+            )
+        },
+    },
+    Row {
+        name: "lstm",
+        kind: "Recurrent",
+        isas: Isa::ALL,
+        numerics: Numerics::Reassociates,
+        example: || {
+            recurrent(
+                RecurrentCell::Lstm { input_forget: false },
+                &[Unary::Sigmoid, Unary::Tanh, Unary::Tanh],
+            )
         },
     },
 ];

@@ -8,6 +8,7 @@ use crate::{
     movement::{Convert, ConvertSpec, Copy, CopySpec, Gather, GatherSpec, Resize, ResizeSpec},
     pointwise::{Pointwise, PointwiseOperand, PointwiseSpec},
     pooling::{PoolSpec, Pooling},
+    recurrent::{Recurrent, RecurrentSpec},
     rows::{Norm, NormSpec, Reduce, ReduceSpec, Softmax, SoftmaxSpec},
 };
 use bricolage_runtime::{Kernel, Operand, Recipe, Run, RunError};
@@ -143,6 +144,7 @@ specs! {
     Gather(GatherSpec, Gather),
     Resize(ResizeSpec, Resize),
     Attention(AttentionSpec, Attention),
+    Recurrent(RecurrentSpec, Recurrent),
 }
 
 /// The recipe of a kernel named `name`.

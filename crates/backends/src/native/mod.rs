@@ -10,6 +10,7 @@ mod contraction;
 mod image;
 mod movement;
 mod pointwise;
+mod recurrent;
 mod rows;
 mod scalar;
 mod view;
@@ -61,6 +62,7 @@ const PATTERNS: &[(&str, &[OpKind], Pattern)] = &[
     ("softmax", &[OpKind::Softmax], rows::softmax),
     ("norm", &[OpKind::LayerNorm], rows::norm),
     ("reduce", &[OpKind::Reduce], rows::reduce),
+    ("recurrent", &[OpKind::Recurrent], recurrent::recurrent),
     ("gather", &[OpKind::Gather], movement::gather),
     (
         "copy",
@@ -147,7 +149,7 @@ impl Backend for Native {
             how: "always there".to_owned(),
             covers:
                 "f32 matrix products, convolutions, pooling, pointwise chains, softmax, norms, \
-                     reductions, attention, resizing; movement of any element type"
+                     reductions, attention, recurrent layers, resizing; movement of any element type"
                     .to_owned(),
         }
     }

@@ -2,9 +2,9 @@
 
 use crate::harness::{F32, blocked, last};
 use bricolage_kernels::{
-    AttentionSpec, Binary, ConvAlgorithm, ConvSpec, ConvertSpec, CopySpec, Instruction, MatMulSpec,
-    NormSpec, PointwiseOperand, PointwiseSpec, PoolOp, PoolSpec, Post, ReduceOp, ReduceSpec,
-    SoftmaxSpec, Spec, Unary,
+    AttentionSpec, Binary, ConvAlgorithm, ConvSpec, ConvertSpec, CopySpec, Instruction, Lengths,
+    MatMulSpec, NormSpec, PointwiseOperand, PointwiseSpec, PoolOp, PoolSpec, Post, RecurrentCell,
+    RecurrentSpec, ReduceOp, ReduceSpec, SoftmaxSpec, Spec, Start, Unary,
 };
 use bricolage_tensor::{DType, Format};
 
@@ -25,6 +25,7 @@ pub fn all() -> Vec<Row> {
     matmuls(&mut rows);
     convs(&mut rows);
     others(&mut rows);
+    recurrent(&mut rows);
     rows
 }
 
@@ -314,5 +315,51 @@ fn others(rows: &mut Vec<Row>) {
             vec![],
             (dims, F32),
         );
+    }
+}
+
+fn recurrent(rows: &mut Vec<Row>) {
+    let long = RecurrentCell::Lstm { input_forget: false };
+    let gated = RecurrentCell::Gru { linear_before_reset: true };
+    for (cell, gates, functions, sizes, both) in [
+        (long, 4, 3, [64, 1, 512, 256], true),
+        (long, 4, 3, [64, 1, 128, 128], false),
+        (long, 4, 3, [64, 16, 512, 256], true),
+        (gated, 3, 2, [64, 1, 512, 256], true),
+        (RecurrentCell::Simple, 1, 1, [64, 1, 512, 256], false),
+    ] {
+        let [steps, batch, width, hidden] = sizes;
+        let directions = if both { vec![false, true] } else { vec![false] };
+        let d = directions.len() as i64;
+        let each = match functions {
+            1 => vec![Unary::Tanh],
+            2 => vec![Unary::Sigmoid, Unary::Tanh],
+            _ => vec![Unary::Sigmoid, Unary::Tanh, Unary::Tanh],
+        };
+        let spec = RecurrentSpec {
+            cell,
+            directions,
+            steps,
+            batch,
+            width,
+            hidden,
+            functions: each.repeat(d as usize).into_iter().map(|f| vec![f]).collect(),
+            bias: true,
+            peepholes: false,
+            lengths: Lengths::Whole,
+            state: Start::Zero,
+            memory: Start::Zero,
+            outputs: [true, false, false],
+        };
+        let (kind, all) = (["", "rnn", "", "gru", "lstm"][gates as usize], gates * hidden);
+        let ways = if both { "both ways" } else { "one way" };
+        rows.push(Row {
+            name: format!("{kind} {ways} {steps} steps of {batch}x{width}, {hidden} units"),
+            flops: 2.0 * (d * steps * batch * all * (width + hidden)) as f64,
+            spec: Spec::Recurrent(spec),
+            inputs: vec![(vec![steps, batch, width], F32)],
+            raw: vec![vec![d, all, width], vec![d, all, hidden], vec![d, 2 * all]],
+            outputs: vec![(vec![steps, d, batch, hidden], F32)],
+        });
     }
 }

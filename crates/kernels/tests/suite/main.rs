@@ -6,6 +6,7 @@ mod harness;
 mod matmul;
 mod movement;
 mod pointwise;
+mod recurrent;
 mod reference;
 mod registry;
 mod rows;

@@ -26,6 +26,9 @@ const TESTED_BY: &[(&str, &str)] = &[
     ("gather", "movement::gathers"),
     ("resize", "movement::resizing_is_right"),
     ("attention", "rows::attention_is_right"),
+    ("rnn", "recurrent::layers_are_right"),
+    ("gru", "recurrent::layers_are_right"),
+    ("lstm", "recurrent::layers_are_right"),
 ];
 
 #[test]
@@ -38,6 +41,7 @@ fn every_row_has_a_test_and_every_kind_a_row() {
         ("conv", include_str!("conv.rs")),
         ("pointwise", include_str!("pointwise.rs")),
         ("rows", include_str!("rows.rs")),
+        ("recurrent", include_str!("recurrent.rs")),
         ("movement", include_str!("movement.rs")),
     ];
     for (row, test) in TESTED_BY {
