@@ -52,9 +52,8 @@ fn target(data: &[u8]) -> bool {
         let inputs = draw_inputs(&graph, &sizes, &mut rng);
         let found = session.run(&inputs);
         match (evaluate(&graph, &inputs), found) {
-            // Sizes may be such that an op has no meaning.
-            (Err(_), Err(_)) => {}
-            (Err(reference), Ok(_)) => panic!("at {sizes:?} the reference refuses: {reference}"),
+            // Sizes may be such that an op has no meaning, and its simpler form may have one.
+            (Err(_), _) => {}
             (Ok(_), Err(error)) => panic!("at {sizes:?} it fails: {error}"),
             (Ok(wanted), Ok(found)) => {
                 computed |= compare(&graph, &sizes, &inputs, &wanted, &found);

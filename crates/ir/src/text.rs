@@ -219,6 +219,9 @@ fn statement(graph: &mut Graph, r: &mut Reader<'_>, aside: &[Tensor]) -> Result<
         }
         "output" => {
             let value = r.value(graph)?;
+            if graph.outputs.contains(&value) {
+                return needed("a value that is no output yet");
+            }
             graph.outputs.push(value);
         }
         _ => return needed("`graph`, `range`, `input`, `constant`, `state`, `output` or a value"),
