@@ -268,6 +268,9 @@ fn read_node(graph: &mut Graph, r: &mut Reader<'_>) -> Result<(), ParseFault> {
     while r.peek('"') {
         origin.push(Arc::from(r.string()?));
     }
+    if origin.is_empty() {
+        return needed("the name of a node in the model, in quotes");
+    }
     let origin: Origin = Arc::from(origin);
     let outputs = graph.add_named(op, &inputs, origin, &names)?;
     if outputs.len() != names.len() || types.len() != names.len() {
