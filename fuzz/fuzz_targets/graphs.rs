@@ -25,9 +25,14 @@ const TARGET: Target = Target {
 bricolage_fuzz::entry!(TARGET);
 
 /// With the foreign runtime in the Python environment that a variable names.
+#[allow(clippy::print_stderr)] // whoever reads results must know what they lack
 static ENGINES: LazyLock<Vec<Box<dyn Engine>>> = LazyLock::new(|| {
     let named = std::env::var_os("BRICOLAGE_ONNXRUNTIME").map(PathBuf::from);
-    engines(named.as_deref()).0
+    let (all, absent) = engines(named.as_deref());
+    for why in absent {
+        eprintln!("without {why}");
+    }
+    all
 });
 
 fn case(data: &[u8]) -> Case {
