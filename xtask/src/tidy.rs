@@ -31,6 +31,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("bricolage-report", 6),
     ("bricolage-cli", 7),
     ("bricolage-testkit", 8),
+    ("bricolage-fuzz", 9),
     ("xtask", 9),
 ];
 
@@ -107,7 +108,7 @@ fn files(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
     let loose = [concat!("tod", "o!("), concat!("unimplement", "ed!("), concat!("db", "g!(")];
     let vague = ["utils.rs", "util.rs", "helpers.rs", "common_utils.rs", "misc.rs"];
     let mut sources = Vec::new();
-    for folder in ["crates", "xtask"] {
+    for folder in ["crates", "fuzz", "xtask"] {
         collect(&root.join(folder), &mut sources);
     }
     sources.sort();

@@ -303,9 +303,27 @@ fn write_all<R: Serialize>(
         other => other.into(),
     })?;
     manifest.files.insert(SELF_TEST.to_owned(), hash_file(&test_path)?);
-    let text = serde_json::to_string_pretty(&manifest)
+    write_manifest(folder, &manifest, fault(MANIFEST))
+}
+
+fn write_manifest(
+    folder: &Path,
+    manifest: &Manifest,
+    fault: impl FnOnce(io::Error) -> Error,
+) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(manifest)
         .map_err(|e| Error::Internal { what: e.to_string() })?;
-    fs::write(folder.join(MANIFEST), sealed(&text)).map_err(fault(MANIFEST))
+    fs::write(folder.join(MANIFEST), sealed(&text)).map_err(fault)
+}
+
+/// Takes the files that lie in an artefact for right: writes the manifest with their hashes, and with its own.
+/// For tests of what hashes keep away from everyone else.
+pub fn seal(folder: &Path) -> Result<(), Error> {
+    let mut manifest: Manifest = parse(folder, MANIFEST, &read_text(folder, MANIFEST)?)?;
+    for (name, hash) in &mut manifest.files {
+        *hash = hash_file(&folder.join(name))?;
+    }
+    write_manifest(folder, &manifest, Error::file("write", &folder.join(MANIFEST)))
 }
 
 /// Between the manifest's text and its hash, and after the hash.

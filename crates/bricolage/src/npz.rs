@@ -63,7 +63,8 @@ pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>, NpzError> {
     read_from(file, path)
 }
 
-fn read_from(source: impl Read + Seek, path: &Path) -> Result<Vec<(String, Tensor)>, NpzError> {
+/// [`read`] from anything; errors name `path`.
+pub fn read_from(source: impl Read + Seek, path: &Path) -> Result<Vec<(String, Tensor)>, NpzError> {
     let archive = |why: String| NpzError::Archive { path: path.to_owned(), why };
     let mut zip = zip::ZipArchive::new(source).map_err(|e| archive(e.to_string()))?;
     let mut tensors = Vec::new();
@@ -98,7 +99,8 @@ pub fn write(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), NpzError> 
     })
 }
 
-fn write_to(to: impl Write + Seek, tensors: &[(String, Tensor)]) -> io::Result<()> {
+/// [`write`] to anything.
+pub fn write_to(to: impl Write + Seek, tensors: &[(String, Tensor)]) -> io::Result<()> {
     let mut calm = Calm { to, at: 0, end: 0, failed: None };
     let mut zip = zip::ZipWriter::new(&mut calm);
     let options = zip::write::SimpleFileOptions::default()

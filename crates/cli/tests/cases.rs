@@ -12,6 +12,7 @@ mod folder;
 
 use bricolage::codes;
 use bricolage_tensor::{DType, Tensor};
+use bricolage_testkit::prototext::{self, hex, parts};
 use folder::{Folder, model};
 use std::{
     collections::BTreeSet,
@@ -45,19 +46,6 @@ fn cases(folder: &str) -> Vec<PathBuf> {
     all
 }
 
-/// Head and body of every part; what comes before the first is the comment.
-fn parts(text: &str) -> (String, Vec<(String, String)>) {
-    let (mut comment, mut parts) = (String::new(), Vec::<(String, String)>::new());
-    for line in text.lines() {
-        match (line.strip_prefix("== "), parts.last_mut()) {
-            (Some(head), _) => parts.push((head.to_owned(), String::new())),
-            (None, Some((_, body))) => body.push_str(&format!("{line}\n")),
-            (None, None) => comment.push_str(&format!("{line}\n")),
-        }
-    }
-    (comment, parts)
-}
-
 /// Runs a case; gives every error code that it showed, or what went wrong.
 fn check(path: &Path) -> Result<BTreeSet<String>, String> {
     let name = path.file_stem().unwrap().to_string_lossy().into_owned();
@@ -75,15 +63,10 @@ fn check(path: &Path) -> Result<BTreeSet<String>, String> {
         let (mut head, mut said) = (head.clone(), body.clone());
         match word {
             "model" => {
-                let bytes = bricolage_testkit::prototext::model(body)?;
+                let bytes = prototext::model(body)?;
                 fs::write(file, bytes).unwrap();
             }
-            "hex" => {
-                let digits: Vec<char> = body.chars().filter(|c| c.is_ascii_hexdigit()).collect();
-                let byte = |p: &[char]| u8::from_str_radix(&p.iter().collect::<String>(), 16);
-                let bytes: Result<Vec<u8>, _> = digits.chunks(2).map(byte).collect();
-                fs::write(file, bytes.unwrap()).unwrap();
-            }
+            "hex" => fs::write(file, hex(body)).unwrap(),
             "text" => fs::write(file, body).unwrap(),
             "npz" => npz(&file, body),
             "small" => {

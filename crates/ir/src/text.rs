@@ -219,6 +219,9 @@ fn statement(graph: &mut Graph, r: &mut Reader<'_>, aside: &[Tensor]) -> Result<
         }
         "output" => {
             let value = r.value(graph)?;
+            if graph.outputs.contains(&value) {
+                return needed("a value that is no output yet");
+            }
             graph.outputs.push(value);
         }
         _ => return needed("`graph`, `range`, `input`, `constant`, `state`, `output` or a value"),
@@ -264,6 +267,9 @@ fn read_node(graph: &mut Graph, r: &mut Reader<'_>) -> Result<(), ParseFault> {
     let mut origin: Vec<Arc<str>> = Vec::new();
     while r.peek('"') {
         origin.push(Arc::from(r.string()?));
+    }
+    if origin.is_empty() {
+        return needed("the name of a node in the model, in quotes");
     }
     let origin: Origin = Arc::from(origin);
     let outputs = graph.add_named(op, &inputs, origin, &names)?;

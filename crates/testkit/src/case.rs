@@ -5,6 +5,9 @@ use bricolage::reduce::Example;
 use bricolage_ir::{EvalError, Graph, NodeId, Tolerance, evaluate, parse, tolerances};
 use bricolage_tensor::{DType, Datum, Rng, Tensor};
 
+/// Elements of a constant that is drawn, at most.
+const MOST_DRAWN: i64 = 1 << 20;
+
 /// A graph with inputs for it, in the graph's order.
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -46,21 +49,7 @@ impl Case {
     /// lie aside, are drawn. `Err` with a sentence for a text that is not a graph.
     pub fn parse(text: &str) -> Result<Case, String> {
         let mut rng = Rng::new(11);
-        let mut aside = Vec::new();
-        for line in text.lines().filter(|l| l.starts_with("constant ")) {
-            let Some((head, number)) = line.rsplit_once(" = #") else { continue };
-            let ty = head.split_once(": ").map_or("", |(_, ty)| ty);
-            let number: usize = number.trim().parse().map_err(|_| format!("no number: {line}"))?;
-            let (name, dims) = ty.split_once('[').ok_or_else(|| format!("no type: {line}"))?;
-            let dtype = DType::from_name(name).ok_or_else(|| format!("no type: {line}"))?;
-            let dims: Result<Vec<i64>, _> =
-                dims.trim_end_matches(']').split(',').map(|d| d.trim().parse()).collect();
-            let dims = dims.map_err(|_| format!("no sizes: {line}"))?;
-            if number != aside.len() {
-                return Err(format!("constants aside come in order: {line}"));
-            }
-            aside.push(drawn(dtype, &dims, &mut rng));
-        }
+        let aside = constants_aside(text, &mut rng)?;
         let graph = parse(text, &aside).map_err(|e| e.to_string())?;
         let mut inputs = Vec::new();
         for &input in &graph.inputs {
@@ -86,6 +75,30 @@ impl Case {
         let allowed = tolerances(&self.graph, &data, &reference, &|_| None, extra, 0)?;
         Ok(Expected { outputs, allowed })
     }
+}
+
+/// Drawn constants for those that a graph's text form says lie aside. `Err` with a sentence.
+pub fn constants_aside(text: &str, rng: &mut Rng) -> Result<Vec<Tensor>, String> {
+    let mut aside = Vec::new();
+    for line in text.lines().filter(|l| l.starts_with("constant ")) {
+        let Some((head, number)) = line.rsplit_once(" = #") else { continue };
+        let ty = head.split_once(": ").map_or("", |(_, ty)| ty);
+        let number: usize = number.trim().parse().map_err(|_| format!("no number: {line}"))?;
+        let (name, dims) = ty.split_once('[').ok_or_else(|| format!("no type: {line}"))?;
+        let dtype = DType::from_name(name).ok_or_else(|| format!("no type: {line}"))?;
+        let dims: Result<Vec<i64>, _> =
+            dims.trim_end_matches(']').split(',').map(|d| d.trim().parse()).collect();
+        let dims = dims.map_err(|_| format!("no sizes: {line}"))?;
+        let len = dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d)).unwrap_or(-1);
+        if !(0..=MOST_DRAWN).contains(&len) || dims.iter().any(|&d| d < 0) {
+            return Err(format!("no sizes to draw: {line}"));
+        }
+        if number != aside.len() {
+            return Err(format!("constants aside come in order: {line}"));
+        }
+        aside.push(drawn(dtype, &dims, rng));
+    }
+    Ok(aside)
 }
 
 fn drawn(dtype: DType, dims: &[i64], rng: &mut Rng) -> Tensor {

@@ -1,131 +1,70 @@
-//! Damaged models: bytes of small ONNX models, changed at random. Whatever comes of them, it comes as an
-//! answer or as an error, soon, and in little memory.
+//! Damage to bytes: to any, and to messages of protobuf, whose lengths stay right.
 
-use crate::generate;
-use bricolage_ir::verify;
-use bricolage_onnx::{export, import};
-use bricolage_tensor::{Rng, Storage};
-use std::{
-    fmt, fs, io,
-    panic::{AssertUnwindSafe, catch_unwind},
-    path::{Path, PathBuf},
-    sync::mpsc,
-    time::Duration,
-};
+use bricolage_tensor::Rng;
 
-/// What reading a small model may take, by far: a machine that is busy is no fault, a hang is one.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of address space that reading a small model may add.
-const MOST_BYTES: u64 = 512 << 20;
+/// Changes bytes a little; `other` gives what is spliced in.
+pub type Damage = fn(Vec<u8>, &[u8], &mut Rng) -> Vec<u8>;
 
-/// A damaged model that was not answered well.
-#[derive(Clone, Debug)]
-pub struct DamageFault {
-    /// In words.
-    pub what: String,
-    /// The model.
-    pub bytes: Vec<u8>,
+/// Damages the fields of a message, or its bytes.
+pub fn message(bytes: Vec<u8>, other: &[u8], rng: &mut Rng) -> Vec<u8> {
+    if rng.below(3) == 0 {
+        return self::bytes(bytes, other, rng);
+    }
+    damage_fields(&bytes, other, rng).unwrap_or(bytes)
 }
 
-impl fmt::Display for DamageFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (a model of {} bytes)", self.what, self.bytes.len())
-    }
-}
-
-impl DamageFault {
-    /// Writes the model under `folder`; returns where.
-    pub fn write(&self, seed: u64, folder: &Path) -> io::Result<PathBuf> {
-        fs::create_dir_all(folder)?;
-        let at = folder.join(format!("damaged-{seed}.onnx"));
-        fs::write(&at, &self.bytes)?;
-        Ok(at)
-    }
-}
-
-/// Damages the model of a seed and reads it; whether it was understood all the same.
-pub fn run_seed(seed: u64) -> Result<bool, DamageFault> {
-    let mut rng = Rng::new(seed ^ 0x6461_6D61);
-    // Several seeds share a graph: damage matters more here than graphs do.
-    let Some(model) = (0..20).find_map(|i| export(&generate(seed / 16 + 1000 * i).graph).ok())
-    else {
-        return Ok(false);
-    };
-    let other = export(&generate(seed / 16 + 1).graph).unwrap_or_default();
-    let mut bytes = model;
-    for _ in 0..1 + rng.below(3) {
-        bytes = if rng.below(3) == 0 {
-            damage_bytes(bytes, &other, &mut rng)
-        } else {
-            damage_fields(&bytes, &other, &mut rng).unwrap_or(bytes)
-        };
-    }
-    read(&bytes).map_err(|what| DamageFault { what, bytes })
-}
-
-/// Reads a model in a thread of its own and simplifies it; whether it was understood. `Err` with what
-/// went wrong.
-pub fn read(bytes: &[u8]) -> Result<bool, String> {
-    let before = peak_address_space();
-    let (tell, told) = mpsc::channel();
-    let model = Storage::copy_of(bytes);
-    let reader = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
-        let answer = catch_unwind(AssertUnwindSafe(|| match import(model, None) {
-            Err(error) => {
-                let _ = error.to_string();
-                Ok(false)
-            }
-            Ok(model) => {
-                if let Some(fault) = verify(&model.graph).first() {
-                    return Err(format!("the graph is unsound: {fault}"));
-                }
-                match bricolage::inputs::require_fixed(&model.graph) {
-                    // What cannot be held cannot be computed, nor simplified by computing.
-                    Err(_) => Ok(true),
-                    Ok(()) => {
-                        bricolage::rewrite(model.graph).map(|_| true).map_err(|e| e.to_string())
-                    }
-                }
-            }
-        }));
-        let _ = tell.send(answer);
-    });
-    if let Err(e) = reader {
-        return Err(format!("cannot start a thread: {e}"));
-    }
-    let answer = match told.recv_timeout(PATIENCE) {
-        Ok(answer) => answer,
-        Err(_) => return Err(format!("it takes more than {} s", PATIENCE.as_secs())),
-    };
-    let understood = match answer {
-        Ok(answer) => answer?,
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-            return Err(format!("it panics: {}", text.unwrap_or_default()));
+/// Moves, doubles, drops or splices lines of a text, or damages its bytes.
+pub fn lines(text: Vec<u8>, other: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let mut all: Vec<&[u8]> = text.split(|&b| b == b'\n').collect();
+    let (at, len) = (rng.below(all.len()), all.len());
+    match rng.below(10) {
+        0 => drop(all.remove(at)),
+        1 => all.insert(rng.below(all.len() + 1), all[at]),
+        2 => all.swap(at, rng.below(len)),
+        3 => {
+            let theirs: Vec<&[u8]> = other.split(|&b| b == b'\n').collect();
+            all.insert(at, theirs[rng.below(theirs.len())]);
         }
-    };
-    let grown = peak_address_space().saturating_sub(before);
-    if grown > MOST_BYTES {
-        return Err(format!("it takes {} MiB", grown >> 20));
+        4 | 5 => return words(text, rng),
+        _ => return bytes(text, other, rng),
     }
-    Ok(understood)
+    all.join(&b'\n')
 }
 
-/// The most address space that this process has had, in bytes; 0 where the system does not say.
-fn peak_address_space() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmPeak:"));
-    let kib = line.and_then(|l| l.trim().split(' ').next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
+/// Puts a word of the text in the place of another, or a number in the place of one.
+fn words(text: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+    let is_word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-';
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        let len = text[at..].iter().take_while(|b| is_word(b)).count();
+        if len > 0 {
+            found.push(at..at + len);
+        }
+        at += len + 1;
+    }
+    if found.is_empty() {
+        return text;
+    }
+    let place = found[rng.below(found.len())].clone();
+    let new = if text[place.start].is_ascii_digit() && rng.below(4) > 0 {
+        (NUMBERS[rng.below(NUMBERS.len())] as i64).to_string().into_bytes()
+    } else {
+        text[found[rng.below(found.len())].clone()].to_vec()
+    };
+    [&text[..place.start], &new, &text[place.end..]].concat()
 }
 
-/// Flips, cuts, doubles or splices a run of bytes.
-fn damage_bytes(mut bytes: Vec<u8>, other: &[u8], rng: &mut Rng) -> Vec<u8> {
+/// Flips, cuts, doubles or splices a run of bytes, or puts a telling number there.
+pub fn bytes(mut bytes: Vec<u8>, other: &[u8], rng: &mut Rng) -> Vec<u8> {
     let at = rng.below(bytes.len().max(1));
-    let len = rng.below(16.min(bytes.len() - at).max(1)) + 1;
+    let len = rng.below(16.min(bytes.len() - at.min(bytes.len())).max(1)) + 1;
     let end = (at + len).min(bytes.len());
-    match rng.below(5) {
+    match rng.below(6) {
+        5 => {
+            let number = NUMBERS[rng.below(NUMBERS.len())].to_le_bytes();
+            bytes[at..end].iter_mut().zip(number).for_each(|(b, n)| *b = n);
+        }
         0 => bytes[at..end].iter_mut().for_each(|b| *b ^= 1 << rng.below(8)),
         1 => bytes[at..end].iter_mut().for_each(|b| *b = rng.next_u64() as u8),
         2 => drop(bytes.drain(at..end)),
@@ -323,6 +262,8 @@ fn damage_fields(bytes: &[u8], other: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generate;
+    use bricolage_onnx::export;
 
     #[test]
     fn messages_survive_the_way_through_fields() {

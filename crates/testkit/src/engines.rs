@@ -11,6 +11,7 @@ use bricolage_ir::{Error, Graph, Op, evaluate, verify};
 use bricolage_measure::Machine;
 use bricolage_onnx::{export, import};
 use bricolage_placement::{Placed, gather_whole};
+use bricolage_rewrite::{Audit, RULES, simplify_audited};
 use bricolage_runtime::{Program, Session};
 use bricolage_tensor::{Storage, Tensor};
 use std::{
@@ -21,7 +22,7 @@ use std::{
 };
 
 /// Something that computes graphs.
-pub trait Engine {
+pub trait Engine: Send + Sync {
     /// A short name.
     fn name(&self) -> &str;
 
@@ -142,7 +143,7 @@ fn rewritten(case: &Case) -> Result<Case, Fault> {
     Ok(Case { graph, inputs: case.inputs.clone() })
 }
 
-/// The reference evaluator on the simplified graph.
+/// The reference evaluator on the simplified graph, and on each patch that simplified it.
 struct Rewritten;
 
 impl Engine for Rewritten {
@@ -154,7 +155,16 @@ impl Engine for Rewritten {
         let after = rewritten(case)?;
         let expected = case.expected(&|_| 0.0).map_err(failed)?;
         let found = evaluate(&after.graph, &after.data()).map_err(failed)?;
-        compare(&case.graph, &expected, &tensors(found))
+        let share = compare(&case.graph, &expected, &tensors(found))?;
+        let mut audit = Audit::new(&case.graph, &case.data()).map_err(failed)?;
+        simplify_audited(case.graph.clone(), RULES, &mut audit).map_err(failed)?;
+        match audit.caught.first() {
+            None => Ok(share),
+            Some(c) => Err(Fault::Wrong(format!(
+                "rewrite `{}` of {} changes {}",
+                c.rule, c.origin, c.what
+            ))),
+        }
     }
 }
 

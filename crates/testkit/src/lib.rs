@@ -1,16 +1,19 @@
 //! What tests of the whole line share: random graphs, engines that compute them, the judge that
-//! compares them, damaged models, ONNX models as text, and the backend tests of ONNX.
+//! compares them, the driver of fuzz targets, ONNX models as text, and the backend tests of ONNX.
 
 mod case;
 pub mod conformance;
 mod covers;
 pub mod damage;
+pub mod driver;
 mod engines;
-mod fuzz;
+mod failures;
 pub mod generate;
+pub mod open;
 pub mod prototext;
+pub mod watch;
 
-pub use case::{Case, Expected};
+pub use case::{Case, Expected, constants_aside};
 pub use engines::{Engine, Fault, check, engines};
-pub use fuzz::{Failure, Report, command, run_seed};
-pub use generate::{Generated, generate};
+pub use failures::{Failure, Report, run_case};
+pub use generate::{Generated, generate, generate_from};

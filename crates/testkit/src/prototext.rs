@@ -4,7 +4,11 @@
 //! Of our own: `"text" * 3` repeats a string, and `name * 3 { .. }` a message, where `$i` in strings counts
 //! from 0 and `$n` from 1; `#` starts a comment.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 const SCHEMA: &str = include_str!("../../onnx/proto/onnx.proto");
 
@@ -14,6 +18,43 @@ pub fn model(text: &str) -> Result<Vec<u8>, String> {
     let mut reader = Reader { text, at: 0, schema: &schema, count: None };
     let bytes = reader.message("ModelProto", false)?;
     Ok(bytes)
+}
+
+/// Head and body of every part of a case file, each after a line `== HEAD`, and the comment before the
+/// first.
+pub fn parts(text: &str) -> (String, Vec<(String, String)>) {
+    let (mut comment, mut parts) = (String::new(), Vec::<(String, String)>::new());
+    for line in text.lines() {
+        match (line.strip_prefix("== "), parts.last_mut()) {
+            (Some(head), _) => parts.push((head.to_owned(), String::new())),
+            (None, Some((_, body))) => body.push_str(&format!("{line}\n")),
+            (None, None) => comment.push_str(&format!("{line}\n")),
+        }
+    }
+    (comment, parts)
+}
+
+/// The bytes that hexadecimal digits say, whatever is between them; what is left of an odd one is dropped.
+pub fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.chars().filter_map(|c| Some(c.to_digit(16)? as u8)).collect();
+    digits.chunks_exact(2).map(|p| p[0] << 4 | p[1]).collect()
+}
+
+/// Every model in `cases/hostile` of at most 64 KiB.
+pub fn hostile() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cases/hostile");
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    paths.sort();
+    let texts = paths.iter().filter_map(|p| fs::read_to_string(p).ok());
+    let all = texts.flat_map(|text| parts(&text).1).filter_map(|(head, body)| {
+        match head.split(' ').next()? {
+            "model" => model(&body).ok(),
+            "hex" => Some(hex(&body)),
+            _ => None,
+        }
+    });
+    all.filter(|bytes| bytes.len() <= 64 << 10).collect()
 }
 
 #[derive(Clone, Debug)]

@@ -36,9 +36,8 @@ pub(super) fn copy(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal>, Strin
         Op::Slice(s) => {
             let (mut start, mut step) = (vec![0; dims.len()], vec![1; dims.len()]);
             for (i, &axis) in s.axes.iter().enumerate() {
-                let from = s.starts[i].as_const().ok_or("needs constant positions")?;
                 step[axis] = s.steps[i];
-                start[axis] = first_position(from, s.steps[i], dims[axis]);
+                start[axis] = s.first(i, dims[axis]).ok_or("needs constant positions")?;
             }
             all.push((CopySpec::slice(&dims, &format, &start, &step, &out), format.clone()));
         }
@@ -119,12 +118,6 @@ fn layouts(plain: &Format, dims: &[i64]) -> Vec<Format> {
         all.extend([blocked(0), channels_last(0)]);
     }
     all
-}
-
-/// The first position that a slice takes, as the definition of slices clamps it.
-fn first_position(start: i64, step: i64, size: i64) -> i64 {
-    let start = if start < 0 { start.saturating_add(size) } else { start };
-    if step > 0 { start.clamp(0, size) } else { start.clamp(-1, size - 1) }
 }
 
 /// Slices of a table at given positions.

@@ -4,7 +4,7 @@ use super::{
     OpDef,
     elements::{Elements, one, sizes, strides},
     results,
-    types::{Operands, attribute, differ},
+    types::{Operands, attribute, broadcast_dim},
 };
 use crate::{AxisMap, Body, EvalError, Fact, Inputs, TypeError, contract};
 use bricolage_tensor::{Datum, Dim};
@@ -77,15 +77,7 @@ impl Einsum {
             for (&letter, dim) in term.iter().zip(shape.iter()) {
                 match letters.iter_mut().find(|l| l.0 == letter) {
                     None => letters.push((letter, dim.clone())),
-                    Some((_, have)) if dim.as_const() == Some(1) || have == dim => {}
-                    Some((_, have)) if have.as_const() == Some(1) => *have = dim.clone(),
-                    Some((_, have)) if differ(have, dim) => {
-                        return Err(TypeError::Broadcast {
-                            operand,
-                            got: (dim.clone(), have.clone()),
-                        });
-                    }
-                    Some(_) => {}
+                    Some((_, have)) => *have = broadcast_dim(operand, have, dim)?,
                 }
             }
             terms.push(term);

@@ -65,6 +65,11 @@ impl Slice {
         (start, count)
     }
 
+    /// The first position that is taken along the `i`th listed dim, of this size; `None` where it is a symbol.
+    pub fn first(&self, i: usize, size: i64) -> Option<i64> {
+        self.range(i, &Dim::from(size)).0.as_const()
+    }
+
     fn check(&self, rank: usize) -> Result<(), TypeError> {
         let lengths = [self.starts.len(), self.ends.len(), self.steps.len()];
         if lengths.iter().any(|&n| n != self.axes.len()) {
@@ -114,9 +119,8 @@ impl OpDef for Slice {
         let mut steps: Vec<i64> = strides(&sizes(t.dims())).into_iter().map(|s| s as i64).collect();
         let mut base = 0;
         for (i, &axis) in self.axes.iter().enumerate() {
-            let (start, _) = self.range(i, &Dim::from(t.dims()[axis]));
-            let start =
-                start.as_const().ok_or_else(|| EvalError::Symbolic { dim: start.clone() })?;
+            let start = self.first(i, t.dims()[axis]);
+            let start = start.ok_or_else(|| EvalError::Symbolic { dim: self.starts[i].clone() })?;
             base += start * steps[axis];
             steps[axis] *= self.steps[i];
         }

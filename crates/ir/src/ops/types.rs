@@ -126,27 +126,28 @@ pub(crate) fn expect_same_dim(
     Ok(())
 }
 
-/// The shape that all operands broadcast to by numpy's rules. A symbolic size against a constant
-/// other than 1 is taken to equal it; of two symbolic ones the larger counts.
+/// The size that dim `dim` of an operand and that of those before it broadcast to. A symbolic size against a
+/// constant other than 1 is taken to equal it; of two symbolic ones the larger counts.
+pub(crate) fn broadcast_dim(operand: usize, have: &Dim, dim: &Dim) -> Result<Dim, TypeError> {
+    Ok(match (have.as_const(), dim.as_const()) {
+        _ if have == dim => have.clone(),
+        (_, Some(1)) | (Some(_), None) if have.as_const() != Some(1) => have.clone(),
+        (Some(1), _) | (None, Some(_)) => dim.clone(),
+        (None, None) => have.larger(dim),
+        (Some(_), _) => {
+            return Err(TypeError::Broadcast { operand, got: (dim.clone(), have.clone()) });
+        }
+    })
+}
+
+/// The shape that all operands broadcast to by numpy's rules.
 pub(crate) fn broadcast(shapes: &[(usize, &[Dim])]) -> Result<Shape, TypeError> {
     let rank = shapes.iter().map(|s| s.1.len()).max().unwrap_or(0);
     let mut to = vec![Dim::from(1); rank];
-    for (operand, shape) in shapes {
+    for &(operand, shape) in shapes {
         let lead = rank - shape.len();
         for (have, dim) in to[lead..].iter_mut().zip(shape.iter()) {
-            let (a, b) = (have.as_const(), dim.as_const());
-            if have == dim || b == Some(1) {
-                continue;
-            }
-            *have = match (a, b) {
-                (Some(1), _) | (None, Some(_)) => dim.clone(),
-                (Some(_), None) => have.clone(),
-                (None, None) => have.larger(dim),
-                (Some(_), Some(_)) => {
-                    let got = (dim.clone(), have.clone());
-                    return Err(TypeError::Broadcast { operand: *operand, got });
-                }
-            };
+            *have = broadcast_dim(operand, have, dim)?;
         }
     }
     Ok(Shape(to))

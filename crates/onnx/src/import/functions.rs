@@ -44,6 +44,10 @@ pub(super) fn inline(model: &mut ModelProto) -> Result<(), ImportError> {
     let mut taken = HashSet::new();
     collect(graph, &mut taken);
     let mut inliner = Inliner { functions, taken, nodes: 0, calls: 0 };
+    // A model that grows without bound is refused before it grows.
+    if inliner.count(&graph.node, &mut HashMap::new(), 0) > MOST_NODES as u64 {
+        return Err(ImportError::TooManyNodes { limit: MOST_NODES });
+    }
     let mut used = HashSet::new();
     inliner.graph(graph, &mut Vec::new(), &mut used)?;
     let mut used: Vec<Key> = used.into_iter().collect();
@@ -81,7 +85,40 @@ fn collect(graph: &GraphProto, names: &mut HashSet<String>) {
     }
 }
 
+/// The function that a node may call.
+fn callee(node: &NodeProto) -> Key {
+    (domain(node.domain()).to_owned(), node.op_type().to_owned(), node.overload().to_owned())
+}
+
 impl Inliner {
+    /// How many nodes these become, at least: what calls itself and what lies too deep counts nothing.
+    fn count(&self, nodes: &[NodeProto], known: &mut HashMap<Key, u64>, depth: usize) -> u64 {
+        let mut all = 0u64;
+        for node in nodes {
+            all = all.saturating_add(1);
+            for attribute in &node.attribute {
+                for graph in attribute.g.iter().chain(&attribute.graphs) {
+                    all = all.saturating_add(self.count(&graph.node, known, depth));
+                }
+            }
+            let key = callee(node);
+            let Some(function) = self.functions.get(&key).filter(|_| depth < MOST_DEPTH) else {
+                continue;
+            };
+            let inside = match known.get(&key) {
+                Some(&inside) => inside,
+                None => {
+                    known.insert(key.clone(), 0);
+                    let inside = self.count(&function.node, known, depth + 1);
+                    known.insert(key, inside);
+                    inside
+                }
+            };
+            all = all.saturating_add(inside);
+        }
+        all
+    }
+
     fn graph(
         &mut self,
         graph: &mut GraphProto,
@@ -110,11 +147,7 @@ impl Inliner {
                     self.graph(graph, path, used)?;
                 }
             }
-            let key = (
-                domain(node.domain()).to_owned(),
-                node.op_type().to_owned(),
-                node.overload().to_owned(),
-            );
+            let key = callee(&node);
             let Some(function) = self.functions.get(&key).cloned() else {
                 all.push(node);
                 continue;

@@ -150,6 +150,10 @@ impl Rule for RecogniseAttention {
         if !look.is_private(p) {
             return Outcome::Declined("the probabilities are read elsewhere too");
         }
+        let shape = |v| look.tensor_type(v).map(|t| &t.shape);
+        if look.operand(softmax, 0).and_then(shape) != shape(before.product) {
+            return Outcome::Declined("the mask gives the scores another shape");
+        }
         let ((q, q_scale), (k, k_scale)) = (unscaled(look, q), unscaled(look, k));
         let scale = before.scale * q_scale * k_scale;
         let mut patch = Patch::of(&[product_id, softmax_id, at]);

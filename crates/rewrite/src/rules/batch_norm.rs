@@ -77,6 +77,9 @@ impl Rule for SplitBatchNorm {
             Some(channels) => *channels = scale.len() as i64,
             None => return Outcome::NoMatch,
         }
+        if t.shape[1].as_const() != Some(scale.len() as i64) {
+            return Outcome::Declined("the number of channels is open");
+        }
         let mut patch = Patch::of(&[at]);
         let name = &node.origin[0];
         let s = patch.constant(format!("{name}.scale"), Tensor::from_f64(t.dtype, &dims, &scale));

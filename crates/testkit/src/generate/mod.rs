@@ -27,7 +27,13 @@ pub struct Generated {
 
 /// The graph that belongs to `seed`.
 pub fn generate(seed: u64) -> Generated {
-    let mut g = Growing::new(seed);
+    generate_from(seed, &[])
+}
+
+/// The graph that belongs to `seed` when the first choices are made by these bytes, one or two each, and
+/// only the others, and what tensors hold, by the seed. Graphs of similar bytes are similar.
+pub fn generate_from(seed: u64, choices: &[u8]) -> Generated {
+    let mut g = Growing::new(seed, choices);
     let steps = 2 + g.below(13);
     for _ in 0..steps {
         step(&mut g);
@@ -108,6 +114,8 @@ fn step(g: &mut Growing) {
 pub(crate) struct Growing {
     graph: Graph,
     rng: Rng,
+    /// Choices that are made already, the next one last.
+    choices: Vec<u8>,
     inputs: Vec<Tensor>,
     contents: HashMap<ValueId, Tensor>,
     /// Values that rounding has touched.
@@ -120,9 +128,10 @@ pub(crate) struct Growing {
 }
 
 impl Growing {
-    fn new(seed: u64) -> Growing {
+    fn new(seed: u64, choices: &[u8]) -> Growing {
         let mut rng = Rng::new(seed ^ 0x7465_7374);
-        let dtype = match rng.below(20) {
+        let mut choices: Vec<u8> = choices.iter().rev().copied().collect();
+        let dtype = match chosen(&mut choices, 20).unwrap_or_else(|| rng.below(20)) {
             0 => DType::F64,
             1 => DType::F16,
             2 => DType::BF16,
@@ -131,6 +140,7 @@ impl Growing {
         let mut g = Growing {
             graph: Graph::new(format!("random {seed}")),
             rng,
+            choices,
             inputs: Vec::new(),
             contents: HashMap::new(),
             rounded: HashSet::new(),
@@ -168,20 +178,23 @@ impl Growing {
     // Chance.
 
     fn below(&mut self, bound: usize) -> usize {
-        self.rng.below(bound)
+        chosen(&mut self.choices, bound).unwrap_or_else(|| self.rng.below(bound))
     }
 
     /// An integer from `low` to `high`, both included.
     fn between(&mut self, low: i64, high: i64) -> i64 {
-        low + self.rng.below((high - low + 1).max(1) as usize) as i64
+        low + self.below((high - low + 1).max(1) as usize) as i64
     }
 
     fn chance(&mut self, share: f64) -> bool {
-        self.rng.uniform() < share
+        match self.choices.pop() {
+            Some(byte) => f64::from(byte) < 256.0 * share,
+            None => self.rng.uniform() < share,
+        }
     }
 
     fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.rng.below(all.len())]
+        all[self.below(all.len())]
     }
 
     fn channels(&mut self) -> i64 {
@@ -390,6 +403,16 @@ impl Growing {
     }
 }
 
+/// The next choice of a number in `0..bound`, while there is one: from one byte, or two for large bounds.
+fn chosen(choices: &mut Vec<u8>, bound: usize) -> Option<usize> {
+    let high = usize::from(choices.pop()?);
+    if bound <= 256 {
+        return Some((high * bound) >> 8);
+    }
+    let low = usize::from(choices.pop().unwrap_or(0));
+    Some(((high << 8 | low) * bound) >> 16)
+}
+
 /// An attribute as ONNX can hold it: in `f32`.
 fn real(value: f64) -> Real {
     Real::from(value as f32)
@@ -437,6 +460,19 @@ mod tests {
             assert_eq!(print(&a.graph), print(&b.graph));
             assert_eq!(a.inputs, b.inputs);
         }
+    }
+
+    #[test]
+    fn choices_by_bytes_give_sound_graphs() {
+        let mut rng = Rng::new(5);
+        let mut graphs = BTreeSet::new();
+        for seed in 0..50 {
+            let choices: Vec<u8> = (0..60).map(|_| rng.next_u64() as u8).collect();
+            let graph = generate_from(1, &choices).graph;
+            assert_eq!(verify(&graph), [], "choices {seed}");
+            graphs.insert(print(&graph).0);
+        }
+        assert!(graphs.len() > 45, "{} different graphs", graphs.len());
     }
 
     #[test]
