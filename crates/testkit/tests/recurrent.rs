@@ -115,7 +115,7 @@ fn our_kernels_compute_every_kind_of_layer() {
         assert_eq!(proposals.candidates.len(), 1, "layer {number}: {why:?}");
         for engine in all.iter().filter(|e| e.name() != "onnxruntime") {
             let result = check(&**engine, &case);
-            let text = || bricolage_ir::print(g);
+            let text = || bricolage_ir::print(g).0;
             assert!(result.is_ok(), "layer {number}, {}: {result:?}\n{}", engine.name(), text());
         }
     }
