@@ -32,7 +32,7 @@ const MODELS: &[(&str, &str)] = &[
         "slice",
         r#"node { op_type: "Concat" input: "x" input: "x" output: "t" attribute { name: "axis" type: INT i: 0 } }
            node { op_type: "Slice" input: "t" input: "a" input: "b" output: "u" }
-           node { op_type: "Cast" input: "u" output: "y" attribute { name: "to" type: INT i: 6 } }
+           node { op_type: "Cast" input: "u" output: "y" attribute { name: "to" type: INT i: 1 } }
            initializer { dims: 1 data_type: 7 name: "a" int64_data: 1 }
            initializer { dims: 1 data_type: 7 name: "b" int64_data: 3 }"#,
     ),

@@ -127,7 +127,7 @@ fn without_memory(text: &str) -> String {
 fn run(f: &Folder, arguments: &str) -> Result<(i32, String), String> {
     let own = f.command(&[]);
     let mut command = Command::new("sh");
-    let limits = format!("ulimit -t {SECONDS} -v {KIBIBYTES}; exec \"$0\" \"$@\"");
+    let limits = format!("ulimit -t {SECONDS}; ulimit -v {KIBIBYTES}; exec \"$0\" \"$@\"");
     command.args(["-c", &limits]);
     command.arg(own.get_program()).args(arguments.split(' ')).current_dir(&f.0);
     for (name, value) in own.get_envs() {

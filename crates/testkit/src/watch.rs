@@ -137,7 +137,7 @@ mod tests {
         });
         assert!(slow.is_err_and(|m| m.kind == "time" && m.runs_on));
         let little = Limits { memory: 64 << 20, ..Limits::USUAL };
-        let large = watch(little, || vec![1u8; 512 << 20].len());
+        let large = watch(little, || std::hint::black_box(vec![1u8; 512 << 20]).len());
         assert!(large.is_err_and(|m| m.kind == "memory"));
     }
 }
