@@ -99,7 +99,7 @@ pub fn write(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), NpzError> 
     })
 }
 
-/// [`write`] to anything.
+/// [`write()`] to anything.
 pub fn write_to(to: impl Write + Seek, tensors: &[(String, Tensor)]) -> io::Result<()> {
     let mut calm = Calm { to, at: 0, end: 0, failed: None };
     let mut zip = zip::ZipWriter::new(&mut calm);

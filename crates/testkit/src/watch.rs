@@ -126,6 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[ignore = "whether 512 MiB are seen depends on what else the process holds"]
     fn misdeeds_are_seen() {
         assert_eq!(watch(Limits::USUAL, || 3), Ok(3));
         let panic = watch(Limits::USUAL, || -> u32 { panic!("so {}", 1) }).unwrap_err();
