@@ -33,14 +33,7 @@ macro_rules! entry {
 
 /// A goal of one thread, under which every kernel sums as the reference does, but in another order.
 pub fn plain_goal() -> Goal {
-    Goal {
-        threads: 1,
-        policy: Policy::Strict,
-        time_limit: None,
-        seed: 3,
-        shapes: Vec::new(),
-        audit_rewrites: false,
-    }
+    Goal { policy: Policy::Strict, seed: 3, ..Goal::new(1) }
 }
 
 /// A seed and the choices after it, as generated graphs take them.

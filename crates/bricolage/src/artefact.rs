@@ -132,12 +132,10 @@ impl Manifest {
     /// What it was optimised towards.
     pub fn goal(&self) -> Goal {
         Goal {
-            audit_rewrites: false,
-            threads: self.threads as usize,
             policy: self.policy,
-            time_limit: None,
             seed: self.seed,
             shapes: self.shapes(),
+            ..Goal::new(self.threads as usize)
         }
     }
 

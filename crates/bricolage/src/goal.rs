@@ -65,6 +65,18 @@ pub struct Goal {
 }
 
 impl Goal {
+    /// The default policy for so many threads, without a limit, with seed 0 and the model's own sizes.
+    pub fn new(threads: usize) -> Goal {
+        Goal {
+            threads,
+            policy: Policy::Default,
+            time_limit: None,
+            seed: 0,
+            shapes: Vec::new(),
+            audit_rewrites: false,
+        }
+    }
+
     /// What backends need to know of it.
     pub fn setting(&self) -> Setting {
         Setting { threads: self.threads, policy: self.policy }

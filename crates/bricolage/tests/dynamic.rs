@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test may panic
 
 use bricolage::{Cx, DynamicSession, Goal, InputShape, Opened, Progress, artefact, optimize, pool};
-use bricolage_backend::{Policy, Registry};
+use bricolage_backend::Registry;
 use bricolage_backends::{Native, Reference};
 use bricolage_ir::{Error, Graph, evaluate, ops, origin, solve_symbols, tolerances};
 use bricolage_runtime::Cancel;
@@ -10,14 +10,7 @@ use bricolage_tensor::{DType, Datum, Dim, Rng, Shape, Tensor, TensorType};
 use std::{fs, sync::Arc};
 
 fn goal() -> Goal {
-    Goal {
-        threads: 1,
-        policy: Policy::Default,
-        time_limit: None,
-        seed: 3,
-        shapes: Vec::new(),
-        audit_rewrites: false,
-    }
+    Goal { seed: 3, ..Goal::new(1) }
 }
 
 /// Products, a softmax and a norm over `[batch, length, 16]`, flattened at the end.

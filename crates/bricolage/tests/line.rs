@@ -6,7 +6,7 @@ use bricolage::{
     Cx, Goal, Progress, artefact, check, compile_unmeasured, emit, optimize, place_unmeasured,
     pool, rewrite,
 };
-use bricolage_backend::{Policy, Registry};
+use bricolage_backend::Registry;
 use bricolage_backends::{Native, Reference};
 use bricolage_ir::{Error, Graph, Tolerance, evaluate, evaluate_noisy, ops, origin};
 use bricolage_measure::{Database, Machine};
@@ -24,14 +24,7 @@ fn registry() -> Registry {
 }
 
 fn goal() -> Goal {
-    Goal {
-        threads: 1,
-        policy: Policy::Default,
-        time_limit: None,
-        seed: 3,
-        shapes: Vec::new(),
-        audit_rewrites: false,
-    }
+    Goal { seed: 3, ..Goal::new(1) }
 }
 
 /// Two convolutions with a residual, pooling, a view of a convolution's result, and products: every

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test may panic
 
 use bricolage::{Goal, check, emit, inputs, place_unmeasured, pool, rewrite};
-use bricolage_backend::{Policy, Registry};
+use bricolage_backend::Registry;
 use bricolage_backends::{Native, Reference};
 use bricolage_runtime::{Program, Session};
 use std::sync::Arc;
@@ -13,14 +13,7 @@ const RED_ZONE: u64 = 64 << 10;
 #[test]
 fn a_run_stays_inside_the_predicted_memory() {
     let registry = Registry::new(vec![Arc::new(Native::default()), Arc::new(Reference)]);
-    let goal = Goal {
-        threads: 2,
-        policy: Policy::Default,
-        time_limit: None,
-        seed: 0,
-        shapes: Vec::new(),
-        audit_rewrites: false,
-    };
+    let goal = Goal::new(2);
     for entry in bricolage_zoo::list() {
         let name = entry.name;
         let graph = rewrite(bricolage_zoo::build(name, 1, 0).unwrap()).unwrap().graph;

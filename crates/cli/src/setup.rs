@@ -4,7 +4,7 @@ use crate::args::{Setting, Verify};
 use bricolage::{
     Error, Goal, InputShape, WorkerCommand, artefact, inputs, report::Audited, reproducer,
 };
-use bricolage_backend::{Policy, Registry};
+use bricolage_backend::Registry;
 use bricolage_backends::{Native, OnnxRuntime, PythonPeer, Reference};
 use bricolage_ir::Graph;
 use bricolage_runtime::{available_threads, kind_of};
@@ -146,12 +146,10 @@ pub(crate) fn threads(setting: &Setting) -> usize {
 /// The goal that the flags name.
 pub(crate) fn goal(setting: &Setting) -> Goal {
     Goal {
-        threads: threads(setting),
-        policy: Policy::Default,
-        time_limit: None,
         seed: setting.seed,
         shapes: setting.shapes.clone(),
         audit_rewrites: setting.verify.contains(&Verify::Rewrites),
+        ..Goal::new(threads(setting))
     }
 }
 

@@ -8,8 +8,8 @@
 //! does to these errors, it does to the injected ones. Ops that work in several steps get the errors
 //! of the steps: a difference taken first disturbs the operand, a sum that divides the result disturbs
 //! the result, by a share of it or, where its logarithm is taken, by as much as that share is, and a
-//! logistic function rounds a sum with 1/2. Ops that
-//! every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that
+//! logistic function rounds a sum with 1/2. Sums of products whose results go into the next ones, as in
+//! recurrent layers, disturb the weights. Ops that every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that
 //! they pass on stays 0, however large its factor.
 
 use crate::{
@@ -88,14 +88,20 @@ fn evaluate_noisy_from(
         let mut operands: Vec<Option<&Datum>> =
             node.inputs.iter().map(|v| v.as_ref().and_then(|v| contents.get(v))).collect();
         let mut untouched = node.inputs.iter().flatten().all(|v| !noisy.contains(v));
-        let disturbed: Datum;
-        if untouched
-            && takes_difference(&node.op)
-            && let Some(Some(Datum::Tensor(t))) = operands.first()
-            && t.dtype().is_float()
-        {
-            disturbed = with_noise(t, Sizes::ROUNDED, &mut rng).into();
-            operands[0] = Some(&disturbed);
+        let mut disturbed: Vec<(usize, Datum)> = Vec::new();
+        for (i, operand) in operands.iter().enumerate() {
+            let Some(Datum::Tensor(t)) = operand else { continue };
+            let own = match (takes_difference(&node.op), sums_with(&node.op, i, t)) {
+                _ if !t.dtype().is_float() => continue,
+                (true, _) if i == 0 && untouched => 1.0,
+                (_, Some(terms)) => (1.0 + terms / 2.0).sqrt(),
+                _ => continue,
+            };
+            let sizes = Sizes { own, ..Sizes::ROUNDED };
+            disturbed.push((i, with_noise(t, sizes, &mut rng).into()));
+        }
+        for (i, datum) in &disturbed {
+            operands[*i] = Some(datum);
             untouched = false;
         }
         let known = || node.outputs.iter().map(|&v| exact(v).map(Datum::from)).collect();
@@ -198,6 +204,16 @@ fn is_exact(op: &Op) -> bool {
 /// is an error of the operand.
 fn takes_difference(op: &Op) -> bool {
     matches!(op, Op::Softmax(_) | Op::LayerNorm(_) | Op::GroupNorm(_) | Op::BatchNorm(_))
+}
+
+/// Terms of the sums that an op takes with this operand in each of many steps, whose errors the next steps
+/// carry on: they are those of as many roundings of the operand, whatever it is multiplied by.
+fn sums_with(op: &Op, operand: usize, content: &Tensor) -> Option<f64> {
+    match (op, operand) {
+        // The weights of the input and of the state.
+        (Op::Recurrent(_), 1 | 2) => content.dims().last().map(|&n| n as f64),
+        _ => None,
+    }
 }
 
 /// Terms of the sum that divides each element of a result, and whose error is therefore a share of it.

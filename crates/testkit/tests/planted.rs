@@ -4,8 +4,7 @@
 
 use bricolage::{Cx, Error, Goal, Progress, Temporary, optimize, report::Report};
 use bricolage_backend::{
-    Backend, BackendKind, BackendStatus, Bound, Candidate, Packed, Policy, Proposals, Registry,
-    Setting,
+    Backend, BackendKind, BackendStatus, Bound, Candidate, Packed, Proposals, Registry, Setting,
 };
 use bricolage_backends::{Native, Reference};
 use bricolage_ir::{Graph, NodeId, Op, OpKind, ops, origin};
@@ -168,14 +167,7 @@ fn product() -> Graph {
 }
 
 fn goal() -> Goal {
-    Goal {
-        threads: 1,
-        policy: Policy::Default,
-        time_limit: None,
-        seed: 3,
-        shapes: Vec::new(),
-        audit_rewrites: false,
-    }
+    Goal { seed: 3, ..Goal::new(1) }
 }
 
 /// A folder that goes when the test ends.

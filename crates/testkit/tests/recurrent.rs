@@ -65,14 +65,17 @@ fn draw(rng: &mut Rng) -> Case {
         operands.push(Some(g.constant("p", tensor)));
     }
     let real = |v: f32| Real::from(v);
-    // Functions without a bound multiply the rounding of every step by the next, which tolerances of whole
-    // layers do not follow; the tests of the kernels do.
     let all = [
         Activation::Sigmoid,
         Activation::Tanh,
+        Activation::Relu,
         Activation::Softsign,
+        Activation::Softplus,
+        Activation::Affine { alpha: real(0.5), beta: real(0.25) },
         Activation::ScaledTanh { alpha: real(0.75), beta: real(0.5) },
         Activation::HardSigmoid { alpha: real(0.2), beta: real(0.5) },
+        Activation::LeakyRelu { alpha: real(0.01) },
+        Activation::Elu { alpha: real(1.0) },
     ];
     let once = match cell {
         Cell::Simple => vec![Activation::Tanh],
@@ -98,7 +101,6 @@ fn draw(rng: &mut Rng) -> Case {
 }
 
 #[test]
-#[ignore = "tolerances do not follow the rounding inside a layer yet"]
 fn our_kernels_compute_every_kind_of_layer() {
     let mut rng = Rng::new(23);
     let (all, _) = engines(None);

@@ -2,7 +2,7 @@
 
 use crate::{Fault, engines::own_registry};
 use bricolage::{DynamicSession, Goal};
-use bricolage_backend::{Policy, Registry};
+use bricolage_backend::Registry;
 use bricolage_backends::{OnnxRuntime, Reference};
 use bricolage_ir::{EvalError, Graph, Op, evaluate};
 use bricolage_onnx::{export, import};
@@ -76,14 +76,7 @@ impl Computer {
                 evaluated(&again.graph, inputs)
             }
             Way::Plans { registry, own, simplified } => {
-                let goal = Goal {
-                    audit_rewrites: false,
-                    threads: 1,
-                    policy: Policy::Default,
-                    time_limit: None,
-                    seed: 0,
-                    shapes: Vec::new(),
-                };
+                let goal = Goal::new(1);
                 let lacks_meaning =
                     graph.nodes().any(|n| matches!(graph.node(n).op, Op::Opaque(_)));
                 let failed = |error: bricolage::Error| match lacks_meaning {
