@@ -126,13 +126,15 @@ impl<'m> Importer<'m> {
     }
 
     fn enter(&mut self, proto: &'m GraphProto) -> Result<(), ImportError> {
+        // What can fail comes before anything is exchanged.
+        let definitions = Definitions::new(proto)?;
         let mut graph = Graph::new(proto.name());
         graph.ranges = self.graph.ranges.clone();
         let declared = proto.value_info.iter().chain(&proto.output);
         let declared = declared.filter_map(|info| Some((info.name(), info.r#type.as_ref()?)));
         self.outer.push(Scope {
             graph: std::mem::replace(&mut self.graph, graph),
-            definitions: std::mem::replace(&mut self.definitions, Definitions::new(proto)?),
+            definitions: std::mem::replace(&mut self.definitions, definitions),
             values: std::mem::take(&mut self.values),
             declared: std::mem::replace(&mut self.declared, declared.collect()),
             small: std::mem::take(&mut self.small),
