@@ -78,7 +78,7 @@ pub fn rewrite(graph: Graph) -> Result<Rewritten, Error> {
 }
 
 fn rewrite_by(graph: Graph, rules: &[&dyn Rule]) -> Result<Rewritten, Error> {
-    bricolage_rewrite::simplify_by(graph, rules)
+    bricolage_rewrite::simplify(graph, rules)
         .map_err(|e| Error::Internal { what: format!("a rewrite broke the graph: {e}") })
 }
 

@@ -1,6 +1,6 @@
 //! Applies rules until none matches. Only the driver changes graphs.
 
-use crate::{Audit, Outcome, RULES, RewriteError, Rule};
+use crate::{Audit, Outcome, RewriteError, Rule};
 use bricolage_ir::{Graph, NodeId, Numerics, verify};
 use bricolage_tensor::Tensor;
 use std::collections::HashMap;
@@ -41,18 +41,14 @@ pub struct Rewritten {
     pub refused: Vec<Refused>,
 }
 
-/// Applies every rule of [`RULES`] until none matches.
-pub fn simplify(graph: Graph) -> Result<Rewritten, RewriteError> {
-    simplify_by(graph, RULES)
-}
-
-/// [`simplify`] by these rules.
-pub fn simplify_by(mut graph: Graph, rules: &[&dyn Rule]) -> Result<Rewritten, RewriteError> {
+/// Applies `rules`, commonly [`crate::RULES`], to a graph in which equal constants are one, until none
+/// matches.
+pub fn simplify(mut graph: Graph, rules: &[&dyn Rule]) -> Result<Rewritten, RewriteError> {
     merge_equal_constants(&mut graph);
     run(graph, rules)
 }
 
-/// [`simplify_by`], where each patch must also give on data what was there before. A rule that does not is
+/// [`simplify`], where each patch must also give on data what was there before. A rule that does not is
 /// caught and left out from there on. `audit` is of this graph.
 pub fn simplify_audited(
     mut graph: Graph,

@@ -17,7 +17,7 @@ mod rule;
 mod rules;
 
 pub use audit::{Audit, Caught};
-pub use driver::{Applied, Rewritten, run, run_audited, simplify, simplify_audited, simplify_by};
+pub use driver::{Applied, Rewritten, run, run_audited, simplify, simplify_audited};
 pub use patch::{Patch, RewriteError, Source};
 pub use rule::{Outcome, Rule};
 pub use rules::RULES;
