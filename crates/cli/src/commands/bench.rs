@@ -38,7 +38,7 @@ const SAMPLE: f64 = 0.04;
 /// Time for all samples, unless the user says otherwise.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Time for all samples where the machine is noisy.
-const LONGEST: Duration = Duration::from_secs(420);
+const LONGEST: Duration = Duration::from_secs(600);
 
 #[derive(Serialize)]
 struct Row {
