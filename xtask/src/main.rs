@@ -1,5 +1,6 @@
 //! House rules and chores. `cargo xtask` lists them.
 
+mod generated;
 mod models;
 mod programs;
 #[cfg(feature = "proto")]
@@ -21,6 +22,9 @@ cargo xtask models [--only NAME] [--fetch-only | --no-times | --times-only] [--p
                              writes docs/models.md
 cargo xtask conformance [--backend B] [--only TEXT]
                              the backend tests of ONNX on every engine, or on one, and what is skipped
+cargo xtask generated [--seconds T] [--seed S]
+                             models drawn by NNSmith on every engine; those that an engine fails stay in
+                             target/generated
 cargo run -p xtask --features proto -- proto [--check]
                              generates the ONNX schema's code, or checks that it is current";
 
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
         ["test", "--quick"] => test::run(&root, true),
         ["models", options @ ..] => models::run(&root, options),
         ["fuzz", options @ ..] => programs::fuzz(&root, options),
+        ["generated", options @ ..] => generated::run(&root, options),
         ["conformance", options @ ..] => programs::conformance(&root, options),
         #[cfg(feature = "proto")]
         ["proto"] => proto::generate(&root, false),

@@ -44,7 +44,8 @@ pub(crate) fn conformance(root: &Path, options: &[&str]) -> Result<(), String> {
     run(command, "tests failed that are not in the list, or passed that are")
 }
 
-fn program(root: &Path, package: &str, name: &str, options: &[&str]) -> Command {
+/// A program of a package, built for release.
+pub(crate) fn program(root: &Path, package: &str, name: &str, options: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .args(["run", "--quiet", "--release", "--package", package, "--bin", name, "--"])
@@ -54,7 +55,7 @@ fn program(root: &Path, package: &str, name: &str, options: &[&str]) -> Command 
 }
 
 /// `fault` says what exit code 1 means.
-fn run(mut command: Command, fault: &str) -> Result<(), String> {
+pub(crate) fn run(mut command: Command, fault: &str) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) if status.code() == Some(1) => Err(fault.to_owned()),

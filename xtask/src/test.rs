@@ -84,33 +84,35 @@ impl Step<'_> {
     }
 }
 
-/// A virtual environment with the packages, made when it is missing or of other versions.
+/// The judges' environment, made when it is missing or of other versions.
 pub(crate) fn environment(root: &Path) -> Result<PathBuf, String> {
-    let folder = root.join(ENVIRONMENT);
+    python(&root.join(ENVIRONMENT), PACKAGES)
+}
+
+/// The interpreter of a virtual environment with these packages, made when it is missing or of other versions.
+pub(crate) fn python(folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     let python = folder.join("bin/python");
     let stamp = folder.join("packages");
-    let wanted = PACKAGES.join("\n");
+    let wanted = packages.join("\n");
     if python.is_file() && std::fs::read_to_string(&stamp).is_ok_and(|s| s == wanted) {
         return Ok(python);
     }
     println!("making a Python environment in {}", folder.display());
-    let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder).status();
+    let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder).status();
     match made {
         Ok(status) if status.success() => {}
         Ok(status) => {
-            return Err(format!(
-                "python3 -m venv failed ({status}); the tests need python3 with venv"
-            ));
+            return Err(format!("python3 -m venv failed ({status}); this needs python3 with venv"));
         }
-        Err(e) => return Err(format!("the tests need python3 with venv: {e}")),
+        Err(e) => return Err(format!("this needs python3 with venv: {e}")),
     }
     let status = Command::new(&python)
         .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-        .args(PACKAGES)
+        .args(packages)
         .status()
         .map_err(|e| format!("cannot run pip: {e}"))?;
     if !status.success() {
-        return Err(format!("pip could not install {} ({status})", PACKAGES.join(", ")));
+        return Err(format!("pip could not install {} ({status})", packages.join(", ")));
     }
     std::fs::write(&stamp, wanted).map_err(|e| e.to_string())?;
     Ok(python)

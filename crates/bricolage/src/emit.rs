@@ -9,7 +9,7 @@ use bricolage_runtime::{
     ALIGNMENT, Action, Buffer, BufferId, Dims, Kernel, KernelSource, Place, Plan, Port, Queue,
     RunStep, Step, Weights,
 };
-use bricolage_tensor::{Format, Tensor, TensorType, Type};
+use bricolage_tensor::{Format, Storage, Tensor, TensorType, Type};
 use std::{collections::HashMap, sync::Arc};
 
 /// A plan with everything that it needs to run.
@@ -331,10 +331,14 @@ fn buffer(name: &str, place: Place, dims: &[i64], format: &Format) -> Result<Buf
     })
 }
 
-/// Collects constants; equal bytes at one address are kept once.
+/// Alignment that every element type is content with, in bytes.
+const ELEMENT_ALIGNMENT: usize = 8;
+
+/// Collects constants; equal bytes at one address are kept once. A model's file may hold elements at any
+/// address: those that kernels could not read there are copied.
 #[derive(Default)]
 struct WeightsBuilder {
-    segments: Vec<(u64, bricolage_tensor::Storage)>,
+    segments: Vec<(u64, Storage)>,
     known: HashMap<(usize, usize), u64>,
     len: u64,
 }
@@ -346,7 +350,11 @@ impl WeightsBuilder {
             return at;
         }
         let at = self.len;
-        self.segments.push((at, packed.bytes.clone()));
+        let bytes = match (packed.bytes.as_ptr() as usize).is_multiple_of(ELEMENT_ALIGNMENT) {
+            true => packed.bytes.clone(),
+            false => Storage::copy_of(&packed.bytes),
+        };
+        self.segments.push((at, bytes));
         self.known.insert(identity, at);
         self.len = (at + packed.bytes.len() as u64).next_multiple_of(ALIGNMENT);
         at
@@ -360,4 +368,29 @@ pub fn constant_bytes(graph: &Graph) -> u64 {
         .filter_map(|v| graph.constant_of(v))
         .map(|t: &Tensor| t.bytes().len() as u64);
     tensors.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bricolage_tensor::DType;
+
+    #[test]
+    fn constants_lie_where_kernels_can_read_them() {
+        let file = Storage::copy_of(&[7; 64]);
+        let mut weights = WeightsBuilder::default();
+        for start in [0, 1, 4] {
+            weights.add(&Packed {
+                format: Format::plain(DType::F32),
+                dims: vec![8],
+                bytes: file.slice(start, 32),
+            });
+        }
+        for (_, bytes) in &weights.segments {
+            assert_eq!(bytes.as_ptr() as usize % ELEMENT_ALIGNMENT, 0);
+            assert_eq!(bytes[..], file[..32]);
+        }
+        let shared = &weights.segments[0].1;
+        assert_eq!(shared.as_ptr(), file.as_ptr(), "what is aligned is not copied");
+    }
 }

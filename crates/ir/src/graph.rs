@@ -343,6 +343,28 @@ impl Graph {
         }
     }
 
+    /// Infers again what follows from `value`, of which more or less is known than its readers were told.
+    pub fn infer_after(&mut self, value: ValueId) -> Result<(), TypeError> {
+        let mut open = vec![value];
+        while let Some(value) = open.pop() {
+            let readers: HashSet<NodeId> = self.uses(value).iter().map(|u| u.node).collect();
+            for id in readers {
+                let node = self.node(id);
+                let facts = node.op.infer(&self.facts(&node.inputs))?;
+                let outputs = node.outputs.clone();
+                for (fact, output) in facts.into_iter().zip(outputs) {
+                    let value = self.values[output.0 as usize].as_mut();
+                    let value = value.expect("a live node's outputs live");
+                    if value.fact != fact {
+                        value.fact = fact;
+                        open.push(output);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Makes one operand of a node read `value`.
     pub fn set_input(&mut self, at: Use, value: Option<ValueId>) {
         let node = self.nodes[at.node.0 as usize].as_mut();

@@ -7,8 +7,8 @@
 //! *A new approach to probabilistic rounding error analysis*, 2019). Whatever the rest of the graph
 //! does to these errors, it does to the injected ones. Ops that work in several steps get the errors
 //! of the steps: a difference taken first disturbs the operand, a sum that divides the result disturbs
-//! the result, by a share of it or, where its logarithm is taken, by as much as that share is, and a
-//! logistic function rounds a sum with 1/2. Sums of products whose results go into the next ones, as in
+//! the result, by a share of it or, where its logarithm is taken, by as much as that share is, and a sum
+//! that nearly cancels inside a function disturbs it by the rounding of the sum's terms. Sums of products whose results go into the next ones, as in
 //! recurrent layers, disturb the weights. Ops that every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that
 //! they pass on stays 0, however large its factor.
 
@@ -123,16 +123,20 @@ fn evaluate_noisy_from(
             learn_sizes(&graph.fact(v).ty, datum, &mut symbols);
         }
         let points = node.op.work(&graph.facts(&node.inputs), &graph.output_facts(id));
+        let first = operands.first().copied().flatten().and_then(|d| d.as_tensor());
+        let hidden = first.map_or(0.0, |t| hidden_sum(&node.op, t));
+        let variance = first.and_then(|t| variance_terms(&node.op, t));
         for (&v, datum) in node.outputs.iter().zip(results) {
             let datum = match datum {
                 Datum::Tensor(t) if t.dtype().is_float() && !is_exact(&node.op) => {
                     noisy.insert(v);
                     let elements = element_count(graph, v).max(1);
                     let terms = points.as_ref().map_or(1, |w| (w.points / elements).max(1));
-                    let own = divisor_terms(&node.op, &t).map_or(1.0, |n| (1.0 + n / 2.0).sqrt());
+                    let divisor = divisor_terms(&node.op, &t).or(variance);
+                    let own = divisor.map_or(1.0, |n| (1.0 + n / 2.0).sqrt());
                     let flat = logarithm_terms(&node.op, &t, terms)
                         .map_or(0.0, |n| t.dtype().epsilon() / 2.0 * (1.0 + n / 2.0).sqrt());
-                    let flat = flat.max(hidden_half(&node.op, t.dtype()));
+                    let flat = flat.max(hidden);
                     with_noise(&t, Sizes { terms, share: extra(id), own, flat }, &mut rng).into()
                 }
                 other => {
@@ -224,6 +228,30 @@ fn divisor_terms(op: &Op, result: &Tensor) -> Option<f64> {
     }
 }
 
+/// Terms of a sum with the error that a variance may bring to each element of a result, as a share of it. ONNX
+/// defines it as the mean of squares less the square of the mean: that difference takes over the error of
+/// both, and its root half of that.
+fn variance_terms(op: &Op, operand: &Tensor) -> Option<f64> {
+    let dims = operand.dims();
+    let size = |dims: &[i64]| dims.iter().product::<i64>() as usize;
+    let (lane, epsilon) = match op {
+        Op::LayerNorm(l) if l.rms => return Some(size(dims.get(l.axis..)?) as f64 / 4.0),
+        Op::LayerNorm(l) => (size(dims.get(l.axis..)?), l.epsilon.get()),
+        Op::GroupNorm(g) => (size(dims.get(1..)?) / g.groups.max(1) as usize, g.epsilon.get()),
+        _ => return None,
+    };
+    let values = operand.to_f64();
+    let times = |lane: &[f64]| {
+        let n = lane.len() as f64;
+        let mean = lane.iter().sum::<f64>() / n;
+        let variance = lane.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+        let times = 1.0 + mean * mean / (variance + epsilon);
+        if times.is_finite() { times } else { 1.0 }
+    };
+    let times = values.chunks(lane.max(1)).map(times).fold(1.0, f64::max);
+    Some(lane as f64 * times * times / 4.0)
+}
+
 /// Terms of the sum whose logarithm a result is or has in it: a share of the sum is an absolute error of it.
 fn logarithm_terms(op: &Op, result: &Tensor, terms: u64) -> Option<f64> {
     match op {
@@ -235,13 +263,26 @@ fn logarithm_terms(op: &Op, result: &Tensor, terms: u64) -> Option<f64> {
     }
 }
 
-/// A logistic function may be computed as `1/2 + tanh(x / 2) / 2`: the rounding of numbers near 1/2, in
-/// `f32` for narrower types, is an absolute error of results near 0.
-fn hidden_half(op: &Op, dtype: DType) -> f64 {
-    match op {
-        Op::Unary(Unary::Sigmoid) => dtype.epsilon().min(DType::F32.epsilon()) / 4.0,
+/// A function may be computed by a sum that nearly cancels: `1 + erf(x / sqrt(2))` or `exp(x) - 1`, or
+/// `1/2 + tanh(x / 2) / 2` for a logistic one. The rounding of its terms, in `f32` for narrower types, is an
+/// absolute error of the result, times the operand where that multiplies the sum.
+fn hidden_sum(op: &Op, operand: &Tensor) -> f64 {
+    let Op::Unary(function) = *op else { return 0.0 };
+    let roundoff = operand.dtype().epsilon().min(DType::F32.epsilon()) / 2.0;
+    // How far the operand goes below 0, up to where the sum is 0 in `f64` and in narrower types.
+    let below = |in_f64: f64, in_f32: f64| {
+        let least = operand.to_f64().into_iter().fold(0.0f64, f64::min);
+        (-least).min(if operand.dtype() == DType::F64 { in_f64 } else { in_f32 })
+    };
+    let times = match function {
+        Unary::Sigmoid => 0.5,
+        Unary::Silu => below(37.0, 18.0) / 2.0,
+        Unary::Gelu | Unary::GeluTanh => below(8.5, 6.0) / 2.0,
+        Unary::Elu { alpha } | Unary::Celu { alpha } => alpha.get().abs(),
+        Unary::Selu { alpha, gamma } => (alpha.get() * gamma.get()).abs(),
         _ => 0.0,
-    }
+    };
+    times * roundoff
 }
 
 /// How large errors are.

@@ -177,7 +177,11 @@ impl Patch {
                 });
             }
             let (name, output) = (graph.value(old).name.clone(), graph.is_output(old));
+            let learned = graph.fact(old).known != graph.fact(new).known;
             graph.replace_uses(old, new);
+            if learned {
+                graph.infer_after(new).map_err(|error| RewriteError::Type { rule, error })?;
+            }
             if output || matches!(by, Source::New(_)) {
                 graph.rename(old, &format!("{name}.replaced"));
                 graph.rename(new, &name);

@@ -20,7 +20,8 @@ pub(super) struct Kind {
 }
 
 /// The longest tests first.
-pub(super) const KINDS: [Kind; 3] = [
+pub(super) const KINDS: [Kind; 4] = [
+    Kind { folder: "generated", words: "generated models" },
     Kind { folder: "light", words: "light models" },
     Kind { folder: "simple", words: "simple tests" },
     Kind { folder: "node", words: "node tests" },
@@ -55,7 +56,7 @@ pub(super) enum Loaded {
 pub(super) fn tests(folder: &Path, only: &str) -> Result<Vec<Test>, String> {
     let fault = |e: std::io::Error| format!("{}: {e}", folder.display());
     let mut all = Vec::new();
-    for kind in KINDS {
+    for kind in KINDS.into_iter().filter(|k| folder.join(k.folder).is_dir()) {
         let mut names = Vec::new();
         for entry in fs::read_dir(folder.join(kind.folder)).map_err(fault)? {
             names.push(entry.map_err(fault)?.file_name().to_string_lossy().into_owned());
