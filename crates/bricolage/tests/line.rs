@@ -338,8 +338,8 @@ fn a_search_without_time_gives_a_right_plan_and_a_later_one_goes_on() {
     assert!(hasty.skipped > 0 && hasty.error_share <= 1.0);
     assert!(hasty.warnings.iter().any(|w| w.contains("there was no time to measure")));
     let patient = search(None);
-    assert_eq!(patient.skipped, 0);
-    assert!(patient.measured >= hasty.skipped, "{} of {}", patient.measured, hasty.skipped);
+    // What cannot win is refused without being measured.
+    assert!(patient.skipped == 0 && patient.measured > 0);
 }
 
 #[test]
