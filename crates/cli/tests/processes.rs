@@ -103,3 +103,29 @@ fn waiting_can_be_stopped() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(!f.0.join("s.bricolage").exists());
 }
+
+/// A foreign library that takes memory without end must fail alone.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_may_not_take_all_memory() {
+    let f = Folder::new("memory");
+    let mut child = f
+        .command(&["worker", "1"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let of = |name: &str| fs::read_to_string(format!("/proc/{}/{name}", child.id())).unwrap();
+    let is_limited = || {
+        let limits = of("limits");
+        let data = limits.lines().find(|l| l.starts_with("Max data size")).unwrap();
+        !data.contains("Max data size             unlimited")
+    };
+    while !is_limited() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(of("oom_score_adj").trim(), "1000");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}

@@ -13,7 +13,7 @@ mod statistics;
 
 pub use database::{Database, DatabaseError, Key, Opened, Record};
 pub use lock::MeasuringLock;
-pub use machine::{Cache, Machine};
+pub use machine::{Cache, Machine, free_memory};
 pub use protocol::{
     Contestant, LEAST, Pairing, Protocol, Repeat, Sample, SampleError, Verdict, pair, race,
 };

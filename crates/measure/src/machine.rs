@@ -41,6 +41,23 @@ pub struct Machine {
     pub system: String,
 }
 
+/// Bytes of main memory that this process and others may still take; 0 where the system does not tell.
+pub fn free_memory() -> u64 {
+    let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    // The control group of a container may allow less than the machine has.
+    let allowed = number("/sys/fs/cgroup/memory.max")
+        .map(|most| most.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
+    let free = meminfo("MemAvailable:");
+    free.into_iter().chain(allowed).min().unwrap_or(0)
+}
+
+/// A line of the system's account of memory, in bytes.
+fn meminfo(name: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
 impl Machine {
     /// Reads the machine that this process runs on.
     pub fn read() -> Machine {
@@ -51,12 +68,6 @@ impl Machine {
         };
         let revision = format!("{}/{}/{}", field("cpu family"), field("model"), field("stepping"));
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-        let memory = read("/proc/meminfo")
-            .lines()
-            .find_map(|l| {
-                l.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-            })
-            .unwrap_or(0);
         Machine {
             arch: std::env::consts::ARCH.to_owned(),
             vendor: field("vendor_id"),
@@ -67,7 +78,7 @@ impl Machine {
             caches: caches(),
             processors: info.lines().filter(|l| l.starts_with("processor")).count() as u32,
             governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            memory: memory * 1024,
+            memory: meminfo("MemTotal:").unwrap_or(0),
             system: format!("{} {}", std::env::consts::OS, read("/proc/sys/kernel/osrelease")),
         }
     }
@@ -140,5 +151,6 @@ mod tests {
             Machine { model: "other".into(), ..machine.clone() }.fingerprint()
         );
         assert!(machine.processors > 0 && machine.memory > 0);
+        assert!((1..=machine.memory).contains(&free_memory()));
     }
 }

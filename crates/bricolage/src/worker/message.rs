@@ -1,0 +1,92 @@
+//! What a worker is asked and answers, and how it is framed.
+
+use bricolage_tensor::{DType, Storage, Tensor};
+use serde::{Deserialize, Serialize};
+use std::{
+    io::{self, Read, Write},
+    path::PathBuf,
+};
+
+/// A tensor in a frame.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Wire {
+    dtype: DType,
+    dims: Vec<i64>,
+    bytes: Vec<u8>,
+}
+
+impl From<&Tensor> for Wire {
+    fn from(t: &Tensor) -> Wire {
+        Wire { dtype: t.dtype(), dims: t.dims().to_vec(), bytes: t.bytes().to_vec() }
+    }
+}
+
+impl Wire {
+    pub(super) fn tensor(self) -> Result<Tensor, String> {
+        Tensor::new(self.dtype, &self.dims, Storage::copy_of(&self.bytes))
+            .map_err(|e| e.to_string())
+    }
+}
+
+/// What is asked; what is open has a number.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Request {
+    OpenTrial {
+        id: u64,
+        plan: Vec<u8>,
+        weights: PathBuf,
+        fills: Vec<(u64, Vec<u8>)>,
+        results: Vec<u32>,
+    },
+    OpenArtefact {
+        id: u64,
+        folder: PathBuf,
+        inputs: Vec<Wire>,
+    },
+    OpenPeer {
+        id: u64,
+        backend: String,
+        model: PathBuf,
+        inputs: Vec<(String, Wire)>,
+        outputs: Vec<String>,
+    },
+    Results {
+        id: u64,
+    },
+    Sample {
+        id: u64,
+        iterations: u32,
+    },
+    Close {
+        id: u64,
+    },
+}
+
+/// What is answered.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Answer {
+    Opened { load_ns: u64, first_run_ns: u64, peak_bytes: u64, unmeasured: Option<String> },
+    Tensors(Vec<Wire>),
+    Named(Vec<(String, Wire)>),
+    Time { ns: u64 },
+    Closed,
+    Failed(String),
+}
+
+pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    to.write_all(&(bytes.len() as u64).to_le_bytes())?;
+    to.write_all(&bytes)?;
+    to.flush()
+}
+
+pub(super) fn receive<T: serde::de::DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
+    let mut len = [0; 8];
+    from.read_exact(&mut len)?;
+    let mut bytes = Vec::new();
+    let len = u64::from_le_bytes(len);
+    if from.take(len).read_to_end(&mut bytes)? as u64 != len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    postcard::from_bytes(&bytes).map_err(io::Error::other)
+}
