@@ -19,9 +19,12 @@ pub(super) struct Kind {
     pub(super) words: &'static str,
 }
 
+/// The folder of models that others drew.
+const GENERATED: &str = "generated";
+
 /// The longest tests first.
 pub(super) const KINDS: [Kind; 4] = [
-    Kind { folder: "generated", words: "generated models" },
+    Kind { folder: GENERATED, words: "generated models" },
     Kind { folder: "light", words: "light models" },
     Kind { folder: "simple", words: "simple tests" },
     Kind { folder: "node", words: "node tests" },
@@ -100,7 +103,8 @@ impl Test {
             }
             Err(e) => return Some(Loaded::Failed(e.to_string())),
         };
-        if !model.warnings.is_empty() {
+        // Exporters declare sizes that are not those of the results; the tests of ONNX do not.
+        if !model.warnings.is_empty() && self.kind.folder != GENERATED {
             return Some(Loaded::Failed(model.warnings.join("; ")));
         }
         if let Some(fault) = verify(&model.graph).first() {
