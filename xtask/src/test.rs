@@ -11,10 +11,11 @@ use std::{
 /// What the judges need from PyPI.
 const PACKAGES: &[&str] = &["onnx==1.23.2", "onnxruntime==1.32.0", "numpy"];
 /// Wheels that are wanted for their shared libraries; what their Python code needs is not installed.
-const LIBRARIES: &[&str] = &["openvino==2026.4.1", "scipy-openblas32==0.3.34.481.3"];
+const LIBRARIES: &[&str] =
+    &["openvino==2026.4.1", "onednn-cpu-gomp==2023.2.0", "scipy-openblas32==0.3.34.481.3"];
 /// Variables in which backends are named.
 pub(crate) const VARIABLES: &[&str] =
-    &["BRICOLAGE_ONNXRUNTIME", "BRICOLAGE_OPENVINO", "BRICOLAGE_BLAS"];
+    &["BRICOLAGE_ONNXRUNTIME", "BRICOLAGE_OPENVINO", "BRICOLAGE_BLAS", "BRICOLAGE_ONEDNN"];
 
 /// Where they are, from the root.
 pub(crate) const ENVIRONMENT: &str = "target/python";

@@ -201,7 +201,7 @@ fn absent_backends_and_unknown_operators_have_one_code_each() {
     strange[at..at + 6].copy_from_slice(b"MatMux");
     fs::write(f.0.join("strange.onnx"), strange).unwrap();
     let shape = ["--shape", "x:2x4"];
-    for backend in ["onnxruntime", "openvino", "blas", "nonsense"] {
+    for backend in ["onnxruntime", "openvino", "blas", "onednn", "nonsense"] {
         let target = format!("small.onnx@{backend}");
         for arguments in [
             vec!["run", &*target],

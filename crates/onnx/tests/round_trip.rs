@@ -84,7 +84,7 @@ fn large_constants_of_a_structure_lie_apart() {
     let whole = inline(&structure.bytes, &structure.weights).unwrap();
     assert_eq!(import(Storage::copy_of(&whole), None).unwrap().graph.nodes().count(), 2);
     let same = import(Storage::copy_of(&export(&graph).unwrap()), None).unwrap();
-    let text = |g: &Graph| bricolage_ir::print(g);
+    let text = |g: &bricolage_ir::Graph| bricolage_ir::print(g);
     assert_eq!(text(&import(Storage::copy_of(&whole), None).unwrap().graph), text(&same.graph));
     assert!(inline(&structure.bytes, &[]).unwrap_err().to_string().contains("`weights` as well"));
     assert!(inline(&whole, &structure.weights).unwrap_err().to_string().contains("no `weights`"));

@@ -59,7 +59,6 @@ fn convolutions_of_all_forms_are_right_on_one_thread_and_several() {
             dilations: vec![1 + rng.below(2) as i64, 1],
             pads: (0..2).map(|_| (rng.below(4) as i64, rng.below(4) as i64)).collect(),
             groups,
-            ..ops::Conv::plain(2)
         };
         let x = case.input(drawn(DType::F32, &[images, channels, high, wide], number));
         let dims = [filters, channels / groups, filter[0], filter[1]];

@@ -22,7 +22,7 @@ use bricolage_backend::{
 };
 use bricolage_ir::{
     Graph, NodeId, Op, OpKind, ValueId,
-    ops::{Binary, Coordinates},
+    ops::{Binary, Coordinates, ReduceKind},
 };
 use bricolage_runtime::{Kernel, Recipe};
 use bricolage_tensor::{DType, Tensor, Type};
@@ -139,6 +139,12 @@ fn lacks(graph: &Graph, op: &Op, inputs: &[Option<ValueId>]) -> Option<&'static 
             Some("is given no graphs inside ops")
         }
         Op::Optional(_) | Op::Sequence(_) => Some("has no lists and no optional values"),
+        Op::Reduce(r) if matches!(r.kind, ReduceKind::Max | ReduceKind::Min) => {
+            Some("takes the largest finite number for infinity in a maximum or minimum")
+        }
+        Op::Attention(a) if may_see_nothing(graph, a.causal, inputs) => {
+            Some("makes NaN for a query that sees no key")
+        }
         Op::Binary(Binary::Fmod) => Some("takes the remainder by infinity for no number"),
         Op::GridSample(_) if inputs.first().copied().flatten().and_then(rank) != Some(4) => {
             Some("samples images of two dims only")
@@ -156,6 +162,15 @@ fn lacks(graph: &Graph, op: &Op, inputs: &[Option<ValueId>]) -> Option<&'static 
         }
         _ => None,
     }
+}
+
+/// Whether a query of an attention sees no key for any values of a mask of truth values, or by its place. A
+/// mask of numbers hides all only where it is minus infinity throughout, which checks on data must show.
+fn may_see_nothing(graph: &Graph, causal: bool, inputs: &[Option<ValueId>]) -> bool {
+    let ty = |i: usize| graph.fact(inputs.get(i).copied().flatten()?).ty.as_tensor();
+    let dims = |i: usize| ty(i).and_then(|t| t.shape.as_fixed()).unwrap_or_default();
+    let short = dims(0).get(2) > dims(1).get(2);
+    ty(3).is_some_and(|mask| mask.dtype == DType::Bool) || (causal && short)
 }
 
 /// Whether an op does no more with the integers of `value` than move, index with or make of truth values.
