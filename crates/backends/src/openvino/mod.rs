@@ -130,6 +130,7 @@ fn check(graph: &Graph, node: NodeId) -> Result<(), String> {
 fn lacks(graph: &Graph, op: &Op, inputs: &[Option<ValueId>]) -> Option<&'static str> {
     let rank = |v: ValueId| graph.fact(v).ty.as_tensor().map(|t| t.shape.len());
     match op {
+        Op::Opaque(_) => Some("is given no ops whose meaning is not known here"),
         Op::Dft(_) => Some("does transforms of real numbers along the last dims only"),
         Op::Det(_) => Some("has no determinants"),
         Op::DeformConv(_) => Some("has no convolution with offsets in this form"),
