@@ -24,11 +24,10 @@ const TARGET: Target = Target {
 
 bricolage_fuzz::entry!(TARGET);
 
-/// With the foreign runtime in the Python environment that a variable names.
+/// With the foreign libraries that variables name.
 #[allow(clippy::print_stderr)] // whoever reads results must know what they lack
 static ENGINES: LazyLock<Vec<Box<dyn Engine>>> = LazyLock::new(|| {
-    let named = std::env::var_os("BRICOLAGE_ONNXRUNTIME").map(PathBuf::from);
-    let (all, absent) = engines(named.as_deref());
+    let (all, absent) = engines(&|name| std::env::var_os(name).map(PathBuf::from));
     for why in absent {
         eprintln!("without {why}");
     }
@@ -87,13 +86,12 @@ mod tests {
         assert!(faults.is_empty(), "{}", faults.join("\n"));
         for engine in ENGINES.iter() {
             let taken = SEEDS - left.get(engine.name()).copied().unwrap_or(0);
-            // ONNX does not say everything, and a foreign runtime does not have everything.
-            let least = match engine.name() {
-                "exported" => SEEDS / 2,
-                "onnxruntime" => 1,
-                _ => SEEDS,
-            };
-            assert!(taken >= least, "{} takes {taken} graphs of {SEEDS}", engine.name());
+            let least = engine.least_share() * SEEDS as f64;
+            assert!(
+                taken as f64 >= least.ceil(),
+                "{} takes {taken} graphs of {SEEDS}",
+                engine.name()
+            );
         }
     }
 }

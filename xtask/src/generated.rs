@@ -2,7 +2,7 @@
 
 use crate::{
     programs,
-    test::{self, ENVIRONMENT},
+    test::{self, ENVIRONMENT, VARIABLES},
 };
 use serde_json::Value;
 use std::{
@@ -41,7 +41,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     }
     let root = &root.canonicalize().map_err(|e| format!("{}: {e}", root.display()))?;
     let folder = root.join(FOLDER);
-    let python = test::python(&folder.join("python"), PACKAGES)?;
+    let python = test::python(&folder.join("python"), PACKAGES, &[])?;
     test::environment(root)?;
     let (end, mut models) = (Instant::now() + Duration::from_secs(seconds), 0);
     let mut left = BTreeMap::new();
@@ -64,7 +64,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<(), String> {
                 &["--only", "generated/"],
             );
             judge.env("BRICOLAGE_CONFORMANCE", &batch);
-            judge.env("BRICOLAGE_ONNXRUNTIME", root.join(ENVIRONMENT));
+            judge.envs(VARIABLES.iter().map(|v| (v, root.join(ENVIRONMENT))));
             match programs::run(judge, "an engine is wrong") {
                 Ok(()) => fs::remove_dir_all(&batch).map_err(|e| e.to_string())?,
                 Err(why) => faulty.push(format!("{}: {why}", batch.display())),

@@ -1,10 +1,10 @@
 //! Programs of the dev crate: long runs of fuzz targets, and the backend tests of ONNX.
 
-use crate::test::{ENVIRONMENT, Judges};
+use crate::test::{ENVIRONMENT, Judges, VARIABLES};
 use std::{fs, path::Path, process::Command};
 
-/// Runs one fuzz target, or each in turn, with the other options; with the foreign runtime of the test
-/// environment, where that was made.
+/// Runs one fuzz target, or each in turn, with the other options; with the foreign libraries of the
+/// test environment, where that was made.
 pub(crate) fn fuzz(root: &Path, options: &[&str]) -> Result<(), String> {
     let (targets, options) = match options {
         ["--target", name, rest @ ..] => (vec![(*name).to_owned()], rest),
@@ -14,8 +14,10 @@ pub(crate) fn fuzz(root: &Path, options: &[&str]) -> Result<(), String> {
     let mut faulty = Vec::new();
     for name in targets {
         let mut command = program(root, "bricolage-fuzz", &name, options);
-        if std::env::var_os("BRICOLAGE_ONNXRUNTIME").is_none() && environment.exists() {
-            command.env("BRICOLAGE_ONNXRUNTIME", &environment);
+        for name in VARIABLES.iter().filter(|v| std::env::var_os(v).is_none()) {
+            if environment.exists() {
+                command.env(name, &environment);
+            }
         }
         if let Err(why) = run(command, "it found something") {
             faulty.push(format!("target {name}: {why}"));

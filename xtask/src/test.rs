@@ -10,6 +10,12 @@ use std::{
 
 /// What the judges need from PyPI.
 const PACKAGES: &[&str] = &["onnx==1.23.2", "onnxruntime==1.32.0", "numpy"];
+/// Wheels that are wanted for their shared libraries; what their Python code needs is not installed.
+const LIBRARIES: &[&str] =
+    &["openvino==2026.4.1", "onednn-cpu-gomp==2023.2.0", "scipy-openblas32==0.3.34.481.3"];
+/// Variables in which backends are named.
+pub(crate) const VARIABLES: &[&str] =
+    &["BRICOLAGE_ONNXRUNTIME", "BRICOLAGE_OPENVINO", "BRICOLAGE_BLAS", "BRICOLAGE_ONEDNN"];
 
 /// Where they are, from the root.
 pub(crate) const ENVIRONMENT: &str = "target/python";
@@ -35,7 +41,7 @@ pub(crate) fn run(root: &Path, quick: bool) -> Result<(), String> {
 
 /// What independent judges are made of.
 pub(crate) struct Judges {
-    /// A Python environment with [`PACKAGES`].
+    /// A Python environment with [`PACKAGES`] and [`LIBRARIES`].
     environment: PathBuf,
     python: PathBuf,
     conformance: PathBuf,
@@ -53,8 +59,8 @@ impl Judges {
     pub(crate) fn tell(&self, command: &mut Command) {
         command
             .env("BRICOLAGE_TEST_PYTHON", &self.python)
-            .env("BRICOLAGE_ONNXRUNTIME", &self.environment)
-            .env("BRICOLAGE_CONFORMANCE", &self.conformance);
+            .env("BRICOLAGE_CONFORMANCE", &self.conformance)
+            .envs(VARIABLES.iter().map(|v| (v, &self.environment)));
     }
 }
 
@@ -86,14 +92,15 @@ impl Step<'_> {
 
 /// The judges' environment, made when it is missing or of other versions.
 pub(crate) fn environment(root: &Path) -> Result<PathBuf, String> {
-    python(&root.join(ENVIRONMENT), PACKAGES)
+    python(&root.join(ENVIRONMENT), PACKAGES, LIBRARIES)
 }
 
-/// The interpreter of a virtual environment with these packages, made when it is missing or of other versions.
-pub(crate) fn python(folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
+/// The interpreter of a virtual environment with these packages, and with those that are wanted `alone`, without
+/// what they depend on; made when it is missing or of other versions.
+pub(crate) fn python(folder: &Path, packages: &[&str], alone: &[&str]) -> Result<PathBuf, String> {
     let python = folder.join("bin/python");
     let stamp = folder.join("packages");
-    let wanted = packages.join("\n");
+    let wanted = [packages, alone].concat().join("\n");
     if python.is_file() && std::fs::read_to_string(&stamp).is_ok_and(|s| s == wanted) {
         return Ok(python);
     }
@@ -106,13 +113,16 @@ pub(crate) fn python(folder: &Path, packages: &[&str]) -> Result<PathBuf, String
         }
         Err(e) => return Err(format!("this needs python3 with venv: {e}")),
     }
-    let status = Command::new(&python)
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-        .args(packages)
-        .status()
-        .map_err(|e| format!("cannot run pip: {e}"))?;
-    if !status.success() {
-        return Err(format!("pip could not install {} ({status})", packages.join(", ")));
+    for (options, packages) in [(&[][..], packages), (&["--no-deps"], alone)] {
+        let status = Command::new(&python)
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .args(options)
+            .args(packages)
+            .status()
+            .map_err(|e| format!("cannot run pip: {e}"))?;
+        if !status.success() {
+            return Err(format!("pip could not install {} ({status})", packages.join(", ")));
+        }
     }
     std::fs::write(&stamp, wanted).map_err(|e| e.to_string())?;
     Ok(python)

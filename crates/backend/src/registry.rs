@@ -16,6 +16,8 @@ pub enum BackendKind {
     Reference,
     /// Kernels for single ops and small fusions.
     OpLibrary,
+    /// Kernels for a few ops, used beside a library that has the others: makes no plan by itself.
+    Supplement,
     /// Takes sub-graphs of any size and optimises them itself.
     GraphEngine,
 }
@@ -102,9 +104,16 @@ pub trait Backend: Send + Sync {
     }
 
     /// Opens an ONNX file as the runtime's own users would, on `threads` threads with everything
-    /// that makes it fast; or says in a clause why it cannot.
-    fn open_peer(&self, model: &Path, threads: usize) -> Result<Box<dyn Peer>, String> {
-        let _ = (model, threads);
+    /// that makes it fast, for inputs like these; `outputs` names the model's outputs. Or says in a clause
+    /// why it cannot.
+    fn open_peer(
+        &self,
+        model: &Path,
+        threads: usize,
+        inputs: &[(String, Tensor)],
+        outputs: &[String],
+    ) -> Result<Box<dyn Peer>, String> {
+        let _ = (model, threads, inputs, outputs);
         Err(format!("`{}` does not run whole models by itself", self.name()))
     }
 

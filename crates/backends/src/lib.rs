@@ -4,12 +4,46 @@
 /// Release and a hash of the sources that the time of a built-in kernel depends on.
 const BUILT_IN_VERSION: &str = env!("BUILT_IN_VERSION");
 
+mod blas;
+mod graph_engine;
+mod library;
+mod matrices;
 mod native;
+mod onednn;
 mod onnxruntime;
+mod openvino;
 mod python;
 mod reference;
+#[cfg(test)]
+mod trials;
 
+pub use blas::Blas;
 pub use native::Native;
+pub use onednn::OneDnn;
 pub use onnxruntime::OnnxRuntime;
+pub use openvino::OpenVino;
 pub use python::PythonPeer;
 pub use reference::Reference;
+
+use bricolage_backend::Backend;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Every backend that is a library of others; its status has a version where it is here.
+///
+/// `variable` gives the content of an environment variable in which the user may name one; the others are
+/// looked for in the Python environment `environment` and where the system's loader looks.
+pub fn foreign(
+    variable: &dyn Fn(&str) -> Option<PathBuf>,
+    environment: Option<&Path>,
+) -> Vec<Arc<dyn Backend>> {
+    let named = |name| variable(name);
+    vec![
+        Arc::new(OnnxRuntime::find(named(OnnxRuntime::VARIABLE).as_deref(), environment)),
+        Arc::new(OpenVino::find(named(OpenVino::VARIABLE).as_deref(), environment)),
+        Arc::new(Blas::find(named(Blas::VARIABLE).as_deref(), environment)),
+        Arc::new(OneDnn::find(named(OneDnn::VARIABLE).as_deref(), environment)),
+    ]
+}

@@ -7,10 +7,9 @@ use std::{path::PathBuf, time::Duration};
 
 const EXIT_CODES: &str = "Exit codes: 0 ok, 1 ran but a condition failed, 2 bad input or usage, \
 3 a bug of ours, 130 interrupted with the best so far kept.\n\
-Environment: BRICOLAGE_CACHE_DIR, BRICOLAGE_THREADS, BRICOLAGE_ONNXRUNTIME (a library, a wheel's folder or a \
-Python environment), VIRTUAL_ENV (searched for runtimes), BRICOLAGE_OPENVINO, BRICOLAGE_MNN and BRICOLAGE_NCNN \
-(Python environments of runtimes that `bench`, `run` and `compare` take as MODEL@openvino, MODEL@mnn and \
-MODEL@ncnn).";
+Environment: BRICOLAGE_CACHE_DIR, BRICOLAGE_THREADS, BRICOLAGE_ONNXRUNTIME, BRICOLAGE_OPENVINO, BRICOLAGE_BLAS \
+and BRICOLAGE_ONEDNN (a library, a wheel's folder or a Python environment), VIRTUAL_ENV (searched for these), \
+BRICOLAGE_MNN and BRICOLAGE_NCNN (Python environments of runtimes that `bench`, `run` and `compare` take as MODEL@mnn and MODEL@ncnn).";
 
 /// Finds by measurement the best way to run a trained model on this machine, and proves that the
 /// answer is still right.

@@ -4,8 +4,8 @@ use crate::args::{Setting, Verify};
 use bricolage::{
     Error, Goal, InputShape, WorkerCommand, artefact, inputs, report::Audited, reproducer,
 };
-use bricolage_backend::Registry;
-use bricolage_backends::{Native, OnnxRuntime, PythonPeer, Reference};
+use bricolage_backend::{Backend, BackendStatus, Registry};
+use bricolage_backends::{Native, PythonPeer, Reference, foreign};
 use bricolage_ir::Graph;
 use bricolage_runtime::{available_threads, kind_of};
 use bricolage_tensor::{Datum, Tensor};
@@ -19,8 +19,8 @@ use std::{
 pub(crate) struct Backends {
     /// Those that can be used.
     pub(crate) usable: Registry,
-    /// ONNX Runtime, found or not.
-    pub(crate) onnxruntime: OnnxRuntime,
+    /// What the others say of themselves.
+    pub(crate) absent: Vec<BackendStatus>,
 }
 
 /// The path in an environment variable that is set and not empty.
@@ -30,19 +30,23 @@ fn variable(name: &str) -> Option<PathBuf> {
 
 /// Looks for backends.
 pub(crate) fn backends() -> Backends {
-    let named = variable("BRICOLAGE_ONNXRUNTIME");
-    let onnxruntime = OnnxRuntime::find(named.as_deref(), variable("VIRTUAL_ENV").as_deref());
-    let mut all: Vec<Arc<dyn bricolage_backend::Backend>> = vec![Arc::new(Native::default())];
-    if onnxruntime.is_present() {
-        all.push(Arc::new(onnxruntime.clone()));
+    let environment = variable("VIRTUAL_ENV");
+    let mut all: Vec<Arc<dyn Backend>> = vec![Arc::new(Native::default())];
+    let mut absent = Vec::new();
+    for backend in foreign(&variable, environment.as_deref()) {
+        let status = backend.status();
+        match status.version {
+            Some(_) => all.push(backend),
+            None => absent.push(status),
+        }
     }
     all.push(Arc::new(Reference));
-    Backends { usable: Registry::new(all), onnxruntime }
+    Backends { usable: Registry::new(all), absent }
 }
 
 /// Runtimes that run whole models for comparison, present or not.
 pub(crate) fn peers() -> Vec<PythonPeer> {
-    PythonPeer::all(&variable, variable("VIRTUAL_ENV").as_deref())
+    PythonPeer::all(&variable)
 }
 
 /// The backends of these names and the reference; all that can be used when there are no names.
@@ -52,14 +56,8 @@ pub(crate) fn registry(names: &[String]) -> Result<Registry, Error> {
         return Ok(backends.usable);
     }
     let mut wanted: Vec<String> = names.to_vec();
-    if let Some(absent) =
-        wanted.iter().find(|n| *n == "onnxruntime" && !backends.onnxruntime.is_present())
-    {
-        let status = bricolage_backend::Backend::status(&backends.onnxruntime);
-        return Err(Error::Backend {
-            what: format!("backend `{absent}` is not here: {}", status.found),
-            help: status.how,
-        });
+    if let Some(status) = backends.absent.into_iter().find(|s| wanted.contains(&s.name)) {
+        return Err(not_here(status));
     }
     if !wanted.iter().any(|n| n == "reference") {
         wanted.push("reference".to_owned());
@@ -77,10 +75,14 @@ pub(crate) fn require(name: &str) -> Result<(), Error> {
     };
     match status.version {
         Some(_) => Ok(()),
-        None => Err(Error::Backend {
-            what: format!("backend `{name}` is not here: {}", status.found),
-            help: status.how,
-        }),
+        None => Err(not_here(status)),
+    }
+}
+
+fn not_here(status: BackendStatus) -> Error {
+    Error::Backend {
+        what: format!("backend `{}` is not here: {}", status.name, status.found),
+        help: status.how,
     }
 }
 

@@ -183,7 +183,7 @@ fn optimize_takes_what_other_verbs_take() {
     assert!(f.run(&both).status.success());
     let cases: &[(&'static str, &'static str, &[&'static str], &str)] = &[
         ("small.onnx@native", "y.bricolage", &["--backend", "reference"], "contradict"),
-        ("small.onnx@openvino", "y.bricolage", &[], "no part of plans"),
+        ("small.onnx@mnn", "y.bricolage", &[], "no part of plans"),
         ("n.bricolage", "n.bricolage/y.bricolage", &[], "lies inside"),
     ];
     for (target, output, more, words) in cases {
@@ -201,7 +201,7 @@ fn absent_backends_and_unknown_operators_have_one_code_each() {
     strange[at..at + 6].copy_from_slice(b"MatMux");
     fs::write(f.0.join("strange.onnx"), strange).unwrap();
     let shape = ["--shape", "x:2x4"];
-    for backend in ["onnxruntime", "openvino", "nonsense"] {
+    for backend in ["onnxruntime", "openvino", "blas", "onednn", "nonsense"] {
         let target = format!("small.onnx@{backend}");
         for arguments in [
             vec!["run", &*target],

@@ -388,6 +388,12 @@ pub enum ExportError {
         /// Its name.
         name: String,
     },
+    /// A model does not declare the weights that it is given.
+    #[error("needs a model without its weights: {why}")]
+    Structure {
+        /// What was found.
+        why: String,
+    },
     /// The file would be larger than the format allows.
     #[error("needs a model of at most {limit} bytes, found {found}")]
     TooLarge {

@@ -13,6 +13,6 @@ mod tensor;
 
 pub use data::{Stored, read_datum};
 pub use error::{ExportError, ImportError, TensorFault, UnsupportedNode};
-pub use export::{Structure, export, export_structure};
+pub use export::{Structure, export, export_structure, inline};
 pub use import::{Model, NEWEST_OPSET, OLDEST_OPSET, import, load, load_interface, load_sized};
 pub use tensor::{read_tensor, write_tensor};

@@ -4,7 +4,7 @@
 mod cases;
 
 use bricolage_ir::{Role, evaluate, verify};
-use bricolage_onnx::{export, export_structure, import};
+use bricolage_onnx::{export, export_structure, import, inline};
 use bricolage_tensor::{Storage, Tensor};
 
 /// Where two results differ by more than 32 roundings of the largest element. Decomposed ops
@@ -81,6 +81,13 @@ fn large_constants_of_a_structure_lie_apart() {
     // Without the file, the structure alone is no whole model.
     let error = import(Storage::copy_of(&structure.bytes), None).unwrap_err();
     assert_eq!(error.code(), "onnx::external-data");
+    let whole = inline(&structure.bytes, &structure.weights).unwrap();
+    assert_eq!(import(Storage::copy_of(&whole), None).unwrap().graph.nodes().count(), 2);
+    let same = import(Storage::copy_of(&export(&graph).unwrap()), None).unwrap();
+    let text = |g: &bricolage_ir::Graph| bricolage_ir::print(g);
+    assert_eq!(text(&import(Storage::copy_of(&whole), None).unwrap().graph), text(&same.graph));
+    assert!(inline(&structure.bytes, &[]).unwrap_err().to_string().contains("`weights` as well"));
+    assert!(inline(&whole, &structure.weights).unwrap_err().to_string().contains("no `weights`"));
 }
 
 #[test]

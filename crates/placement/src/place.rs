@@ -324,7 +324,10 @@ impl Covering<'_> {
         let mut incumbents = Vec::new();
         // The name of a backend to which every offer belongs.
         let mut only = None;
-        for backend in registry.iter().filter(|b| b.kind() != BackendKind::Reference) {
+        let makes_plans = |b: &&Arc<dyn Backend>| {
+            !matches!(b.kind(), BackendKind::Reference | BackendKind::Supplement)
+        };
+        for backend in registry.iter().filter(makes_plans) {
             let name = backend.name();
             let alone = |offer: &Offer| match &offer.form {
                 Form::Kernel(b) => b.name() == name || b.kind() == BackendKind::Reference,

@@ -5,19 +5,19 @@ use crate::{
     case::tensors,
     covers::{self, Choice},
 };
-use bricolage_backend::{Policy, Registry, Setting};
-use bricolage_backends::{Native, OnnxRuntime, Reference};
-use bricolage_ir::{Error, Graph, Op, evaluate, verify};
+use bricolage_backend::{Backend, BackendKind, Policy, Registry, Setting};
+use bricolage_backends::{Native, Reference, foreign};
+use bricolage_ir::{Error, Graph, Op, Unary, ValueId, evaluate, verify};
 use bricolage_measure::Machine;
 use bricolage_onnx::{export, import};
 use bricolage_placement::{Placed, gather_whole};
 use bricolage_rewrite::{Audit, RULES, simplify_audited};
 use bricolage_runtime::{Program, Session};
-use bricolage_tensor::{Storage, Tensor};
+use bricolage_tensor::{DType, Storage, Tensor};
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -25,6 +25,12 @@ use std::{
 pub trait Engine: Send + Sync {
     /// A short name.
     fn name(&self) -> &str;
+
+    /// The least share of any cases that it takes: ONNX does not say everything, and a foreign library does
+    /// not have everything.
+    fn least_share(&self) -> f64 {
+        1.0
+    }
 
     /// Computes the case's outputs and compares them. The largest error as a share of the allowed one.
     fn check(&self, case: &Case) -> Result<f64, Fault>;
@@ -78,24 +84,41 @@ pub(crate) fn guarded<R>(f: impl FnOnce() -> Result<R, Fault>) -> Result<R, Faul
     }
 }
 
+/// The content of an environment variable that names a foreign library.
+pub type Variable<'a> = &'a dyn Fn(&str) -> Option<PathBuf>;
+
+/// Foreign backends that are here, and for each one that is not, why.
+pub(crate) fn foreign_here(variable: Variable<'_>) -> (Vec<Arc<dyn Backend>>, Vec<String>) {
+    let (mut here, mut absent) = (Vec::new(), Vec::new());
+    for backend in foreign(variable, None) {
+        let status = backend.status();
+        match status.version {
+            Some(_) => here.push(backend),
+            None => absent.push(format!("{}: {}; {}", status.name, status.found, status.how)),
+        }
+    }
+    (here, absent)
+}
+
 /// Every engine that is here, and for each one that is not, why.
-pub fn engines(onnxruntime: Option<&Path>) -> (Vec<Box<dyn Engine>>, Vec<String>) {
+pub fn engines(variable: Variable<'_>) -> (Vec<Box<dyn Engine>>, Vec<String>) {
     let mut all: Vec<Box<dyn Engine>> = vec![
         Box::new(Rewritten),
         Box::new(Exported),
         Box::new(Plans { name: "plan, 1 thread", threads: 1, choice: Choice::Guessed }),
         Box::new(Plans { name: "plan, 2 threads", threads: 2, choice: Choice::Guessed }),
         Box::new(Plans { name: "random plan", threads: 2, choice: Choice::Random }),
-        Box::new(Candidates),
+        Box::new(Candidates { name: "candidates".to_owned(), registry: own_registry() }),
     ];
-    let mut absent = Vec::new();
-    let runtime = OnnxRuntime::find(onnxruntime, None);
-    if runtime.is_present() {
-        let registry = Registry::new(vec![Arc::new(runtime), Arc::new(Reference)]);
-        all.push(Box::new(Foreign { registry }));
-    } else {
-        let status = bricolage_backend::Backend::status(&runtime);
-        absent.push(format!("onnxruntime: {}; {}", status.found, status.how));
+    let (here, absent) = foreign_here(variable);
+    for backend in here {
+        let name = backend.name().to_owned();
+        let whole = backend.kind() == BackendKind::GraphEngine;
+        let registry = Registry::new(vec![backend, Arc::new(Reference)]);
+        all.push(match whole {
+            true => Box::new(Foreign { name, registry }),
+            false => Box::new(Candidates { name, registry }),
+        });
     }
     (all, absent)
 }
@@ -174,6 +197,10 @@ struct Exported;
 impl Engine for Exported {
     fn name(&self) -> &str {
         "exported"
+    }
+
+    fn least_share(&self) -> f64 {
+        0.5
     }
 
     fn check(&self, case: &Case) -> Result<f64, Fault> {
@@ -264,12 +291,15 @@ fn run_plan(
     Ok(share)
 }
 
-/// Every candidate of our own kernels alone, on what the reference gives its region.
-struct Candidates;
+/// Every candidate of some backends alone, on what the reference gives its region.
+struct Candidates {
+    name: String,
+    registry: Registry,
+}
 
 impl Engine for Candidates {
     fn name(&self) -> &str {
-        "candidates"
+        &self.name
     }
 
     fn check(&self, case: &Case) -> Result<f64, Fault> {
@@ -277,7 +307,7 @@ impl Engine for Candidates {
         let mut share: f64 = 0.0;
         for threads in [1, 2] {
             let setting = Setting { threads, policy: Policy::Fast };
-            for (what, verdict) in covers::candidates(&case, &own_registry(), setting)? {
+            for (what, verdict) in covers::candidates(&case, &self.registry, setting)? {
                 share = share.max(verdict.map_err(|why| Fault::Wrong(format!("{what}: {why}")))?);
             }
         }
@@ -287,16 +317,22 @@ impl Engine for Candidates {
 
 /// A foreign runtime on the exported graph, whole.
 struct Foreign {
+    name: String,
     registry: Registry,
 }
 
 impl Engine for Foreign {
     fn name(&self) -> &str {
-        "onnxruntime"
+        &self.name
+    }
+
+    /// At least one case.
+    fn least_share(&self) -> f64 {
+        f64::MIN_POSITIVE
     }
 
     fn check(&self, case: &Case) -> Result<f64, Fault> {
-        if let Some(why) = foreign_fault(&case.graph) {
+        if let Some(why) = foreign_fault(&self.name, &case.graph) {
             return Err(Fault::Unsupported(why.to_owned()));
         }
         let setting = Setting { threads: 1, policy: Policy::Default };
@@ -318,26 +354,36 @@ impl Engine for Foreign {
 }
 
 /// How faults begin that the runtime itself reports.
-const THEIRS: &[&str] = &["cannot compile it", "kernel `onnxruntime-region` failed"];
+const THEIRS: &[&str] = &["cannot compile it", "-region` failed"];
 
 /// What the runtime says of a model that breaks the rules.
 const INVALID: &[&str] =
     &["invalid model", "TypeInferenceError", "ShapeInferenceError", "Invalid rank"];
 
 /// What is known to be wrong in the runtime itself.
-fn foreign_fault(graph: &Graph) -> Option<&'static str> {
-    let rank = |v: bricolage_ir::ValueId| graph.fact(v).ty.as_tensor().map(|t| t.shape.len());
+fn foreign_fault(name: &str, graph: &Graph) -> Option<&'static str> {
+    if name != "onnxruntime" {
+        return None;
+    }
+    let tensor = |v: ValueId| graph.fact(v).ty.as_tensor();
     let turned =
         |v| graph.producer(v).is_some_and(|n| matches!(graph.node(n).op, Op::Transpose(_)));
-    for node in graph.nodes().map(|n| graph.node(n)) {
-        if let (Op::MatMul(op), &[Some(a), Some(b)]) = (&node.op, &node.inputs[..])
-            && rank(b) == Some(1)
-            && (op.transpose_lhs || turned(a))
-        {
-            return Some("its product of a transposed matrix and a vector is wrong");
+    graph.nodes().map(|n| graph.node(n)).find_map(|node| match (&node.op, &node.inputs[..]) {
+        (Op::MatMul(op), &[Some(a), Some(b)]) => {
+            let (left, right) = (op.transpose_lhs || turned(a), op.transpose_rhs || turned(b));
+            if left && tensor(b)?.shape.len() == 1 {
+                Some("its product of a transposed matrix and a vector is wrong")
+            } else if (left || right) && tensor(a)?.dtype == DType::F16 {
+                Some("a scaled product of transposed half floats ends its process")
+            } else {
+                None
+            }
         }
-    }
-    None
+        (Op::Unary(Unary::GeluTanh), &[Some(x)]) if tensor(x)?.dtype == DType::F64 => {
+            Some("the constants of its gelu by tanh have the precision of f32")
+        }
+        _ => None,
+    })
 }
 
 /// The size of the largest cache, which decides how often trials copy constants.

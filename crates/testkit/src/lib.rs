@@ -14,6 +14,6 @@ pub mod prototext;
 pub mod watch;
 
 pub use case::{Case, Expected, constants_aside};
-pub use engines::{Engine, Fault, check, engines};
+pub use engines::{Engine, Fault, Variable, check, engines};
 pub use failures::{Failure, Report, run_case};
 pub use generate::{Generated, generate, generate_from};

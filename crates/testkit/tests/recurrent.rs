@@ -103,7 +103,7 @@ fn draw(rng: &mut Rng) -> Case {
 #[test]
 fn our_kernels_compute_every_kind_of_layer() {
     let mut rng = Rng::new(23);
-    let (all, _) = engines(None);
+    let (all, _) = engines(&|_| None);
     for number in 0..120 {
         let case = draw(&mut rng);
         let g = &case.graph;
@@ -113,7 +113,8 @@ fn our_kernels_compute_every_kind_of_layer() {
         let proposals = Native::default().propose(g, node, &setting);
         let why: Vec<String> = proposals.declined.iter().map(|d| d.why.clone()).collect();
         assert_eq!(proposals.candidates.len(), 1, "layer {number}: {why:?}");
-        for engine in all.iter().filter(|e| e.name() != "onnxruntime") {
+        // Foreign ones that the system has take what they like.
+        for engine in all.iter().filter(|e| e.least_share() >= 0.5) {
             let result = check(&**engine, &case);
             let text = || bricolage_ir::print(g).0;
             assert!(result.is_ok(), "layer {number}, {}: {result:?}\n{}", engine.name(), text());

@@ -9,22 +9,22 @@ const LONGEST: usize = 6;
 
 /// A contraction with its epilogue.
 #[derive(Clone)]
-pub(super) struct Chain {
+pub(crate) struct Chain {
     /// The contraction.
-    pub(super) anchor: NodeId,
+    pub(crate) anchor: NodeId,
     /// From the contraction to the exit.
-    pub(super) nodes: Vec<NodeId>,
+    pub(crate) nodes: Vec<NodeId>,
     /// A constant that is added first, if there is one: the bias of a matrix product.
-    pub(super) bias: Option<ValueId>,
+    pub(crate) bias: Option<ValueId>,
     /// What follows.
-    pub(super) posts: Vec<Post>,
+    pub(crate) posts: Vec<Post>,
     /// The value that [`Post::Add`] adds.
-    pub(super) residual: Option<ValueId>,
+    pub(crate) residual: Option<ValueId>,
 }
 
 impl Chain {
     /// `conv`, `conv+add+relu`.
-    pub(super) fn name(&self, anchor: &str) -> String {
+    pub(crate) fn name(&self, anchor: &str) -> String {
         let mut name = anchor.to_owned();
         if self.bias.is_some() {
             name.push_str("+bias");
@@ -43,7 +43,7 @@ impl Chain {
 /// Every chain that ends at `exit` and starts at a node for which `is_anchor` holds.
 ///
 /// `bias_dims` gives the dims that a constant must have to be the bias of the anchor.
-pub(super) fn chains(
+pub(crate) fn chains(
     view: &View<'_>,
     exit: NodeId,
     is_anchor: &dyn Fn(&Node) -> bool,

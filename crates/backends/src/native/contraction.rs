@@ -10,7 +10,7 @@ use bricolage_kernels::{AttentionSpec, MatMulKnobs, MatMulSpec, Spec};
 use bricolage_tensor::Tensor;
 
 /// Whether a constant holds one number for each column of a product's result.
-fn is_column_bias(view: &View<'_>, product: NodeId, constant: ValueId) -> bool {
+pub(crate) fn is_column_bias(view: &View<'_>, product: NodeId, constant: ValueId) -> bool {
     let result = view.dims(view.node(product).outputs[0]);
     let (Some(result), Some(dims)) = (result, view.float_dims(constant)) else { return false };
     let Some((last, rest)) = dims.split_last() else { return false };

@@ -24,7 +24,10 @@ use bricolage_kernels::{ConvertSpec, Isa, NativeKernel, Spec};
 use bricolage_runtime::{Kernel, Recipe};
 use bricolage_tensor::{DType, Format, Layout, Tensor};
 use std::sync::Arc;
-use view::View;
+
+pub(crate) use chain::{Chain, chains};
+pub(crate) use contraction::is_column_bias;
+pub(crate) use view::{PLAIN, View};
 
 const NAME: &str = "native";
 

@@ -5,25 +5,25 @@ use bricolage_ir::{Graph, Node, NodeId, Numerics, Op, ValueId};
 use bricolage_tensor::{DType, Format, Layout, Tensor};
 
 /// A graph and the setting that kernels are wanted for.
-pub(super) struct View<'a> {
-    pub(super) graph: &'a Graph,
-    pub(super) setting: Setting,
+pub(crate) struct View<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) setting: Setting,
 }
 
-pub(super) const PLAIN: Format = Format::plain(DType::F32);
+pub(crate) const PLAIN: Format = Format::plain(DType::F32);
 
 /// Row-major elements in blocks of eight channels, with a halo.
-pub(super) const fn blocked(halo: u8) -> Format {
+pub(crate) const fn blocked(halo: u8) -> Format {
     Format { dtype: DType::F32, layout: Layout::Blocked { block: 8, halo } }
 }
 
 /// Channels last, with a halo.
-pub(super) const fn channels_last(halo: u8) -> Format {
+pub(crate) const fn channels_last(halo: u8) -> Format {
     Format { dtype: DType::F32, layout: Layout::ChannelsLast { halo } }
 }
 
 /// The same layout with another halo.
-pub(super) fn with_halo(format: &Format, halo: u8) -> Format {
+pub(crate) fn with_halo(format: &Format, halo: u8) -> Format {
     match format.layout {
         Layout::Blocked { block, .. } => {
             Format { dtype: format.dtype, layout: Layout::Blocked { block, halo } }
@@ -34,33 +34,33 @@ pub(super) fn with_halo(format: &Format, halo: u8) -> Format {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn node(&self, id: NodeId) -> &'a Node {
+    pub(crate) fn node(&self, id: NodeId) -> &'a Node {
         self.graph.node(id)
     }
 
-    pub(super) fn operand(&self, node: &Node, i: usize) -> Option<ValueId> {
+    pub(crate) fn operand(&self, node: &Node, i: usize) -> Option<ValueId> {
         node.inputs.get(i).copied().flatten()
     }
 
-    pub(super) fn dims(&self, value: ValueId) -> Option<Vec<i64>> {
+    pub(crate) fn dims(&self, value: ValueId) -> Option<Vec<i64>> {
         self.graph.fact(value).ty.as_tensor()?.shape.as_fixed()
     }
 
-    pub(super) fn dtype(&self, value: ValueId) -> Option<DType> {
+    pub(crate) fn dtype(&self, value: ValueId) -> Option<DType> {
         Some(self.graph.fact(value).ty.as_tensor()?.dtype)
     }
 
     /// Dims of an `f32` value.
-    pub(super) fn float_dims(&self, value: ValueId) -> Option<Vec<i64>> {
+    pub(crate) fn float_dims(&self, value: ValueId) -> Option<Vec<i64>> {
         if self.dtype(value)? == DType::F32 { self.dims(value) } else { None }
     }
 
-    pub(super) fn constant(&self, value: ValueId) -> Option<&'a Tensor> {
+    pub(crate) fn constant(&self, value: ValueId) -> Option<&'a Tensor> {
         self.graph.constant_of(value)
     }
 
     /// The number that every element of a float constant is.
-    pub(super) fn scalar(&self, value: ValueId) -> Option<f32> {
+    pub(crate) fn scalar(&self, value: ValueId) -> Option<f32> {
         let tensor = self
             .constant(value)
             .filter(|t| t.dtype() == DType::F32 && !t.is_empty() && t.len() <= 4096)?;
@@ -69,7 +69,7 @@ impl<'a> View<'a> {
     }
 
     /// The node that computes `value`, if nothing but `reader` reads it.
-    pub(super) fn private_producer(&self, value: ValueId, reader: NodeId) -> Option<NodeId> {
+    pub(crate) fn private_producer(&self, value: ValueId, reader: NodeId) -> Option<NodeId> {
         let only =
             !self.graph.is_output(value) && self.graph.uses(value).iter().all(|u| u.node == reader);
         let id = self.graph.producer(value).filter(|_| only)?;
@@ -79,7 +79,7 @@ impl<'a> View<'a> {
 
     /// The halo that a convolution likes its input to have: its padding, where it reads the input
     /// window by window.
-    pub(super) fn liked_halo(&self, conv: &Node) -> u8 {
+    pub(crate) fn liked_halo(&self, conv: &Node) -> u8 {
         let (Op::Conv(c), Some(weights)) = (&conv.op, self.operand(conv, 1)) else { return 0 };
         let Some(w) = self.dims(weights) else { return 0 };
         let pad = c.pads.iter().map(|p| p.0.max(p.1)).max().unwrap_or(0);
@@ -92,7 +92,7 @@ impl<'a> View<'a> {
     }
 
     /// The halos that readers of a value like: always 0, and those of its convolutions.
-    pub(super) fn liked_halos(&self, value: ValueId) -> Vec<u8> {
+    pub(crate) fn liked_halos(&self, value: ValueId) -> Vec<u8> {
         let mut halos = vec![0];
         for at in self.graph.uses(value).iter().filter(|u| u.operand == 0) {
             let halo = self.liked_halo(self.node(at.node));
@@ -106,7 +106,7 @@ impl<'a> View<'a> {
     /// A candidate over `nodes` (in topological order), with the formats of the values named.
     ///
     /// `inputs` lists the region's inputs in the order in which the kernel takes them.
-    pub(super) fn candidate(
+    pub(crate) fn candidate(
         &self,
         nodes: Vec<NodeId>,
         inputs: &[(ValueId, Format)],
@@ -146,7 +146,7 @@ impl<'a> View<'a> {
     }
 
     /// A guess from the bytes moved: one microsecond and eight gigabytes a second a thread.
-    pub(super) fn movement_ns(&self, values: &[ValueId]) -> f64 {
+    pub(crate) fn movement_ns(&self, values: &[ValueId]) -> f64 {
         let bytes: i64 = values
             .iter()
             .filter_map(|&v| self.dims(v))
@@ -156,7 +156,7 @@ impl<'a> View<'a> {
     }
 
     /// A guess from multiply-adds: ninety gigaflops a thread.
-    pub(super) fn compute_ns(&self, macs: f64) -> f64 {
+    pub(crate) fn compute_ns(&self, macs: f64) -> f64 {
         1e3 + 2.0 * macs / (90.0 * self.setting.threads as f64)
     }
 }

@@ -1,7 +1,7 @@
 //! The library's C interface: one environment per process, sessions, and tensors over our memory.
 
+use crate::library::{Library, Loaded};
 use bricolage_tensor::{DType, Storage, Tensor};
-use libloading::Library;
 use ort_sys::{
     ExecutionMode, GraphOptimizationLevel, ONNXTensorElementDataType as Element, ORT_API_VERSION,
     OrtAllocatorType, OrtApi, OrtApiBase, OrtEnv, OrtLoggingLevel, OrtMemType, OrtMemoryInfo,
@@ -9,9 +9,8 @@ use ort_sys::{
 };
 use std::{
     ffi::{CStr, CString, c_int, c_void},
-    path::{Path, PathBuf},
+    path::Path,
     ptr::{null, null_mut},
-    sync::OnceLock,
 };
 
 /// The loaded library with its environment; both live as long as the process.
@@ -21,7 +20,6 @@ pub(super) struct Engine {
     memory: *mut OrtMemoryInfo,
     /// Threads of the pool that sessions share.
     threads: usize,
-    path: PathBuf,
 }
 
 // SAFETY: the environment and the memory description are immutable after they are made, and the
@@ -54,7 +52,7 @@ unsafe impl<T> Send for Owned<T> {}
 // session and reading a tensor.
 unsafe impl<T> Sync for Owned<T> {}
 
-static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
+static ENGINE: Loaded<Engine> = Loaded::new();
 
 impl Api {
     fn check(self, status: OrtStatusPtr) -> Result<(), String> {
@@ -84,15 +82,7 @@ impl Api {
 
 /// The library at `path`, loaded by the first call with a pool of `threads` threads.
 pub(super) fn engine(path: &Path, threads: usize) -> Result<&'static Engine, String> {
-    let engine = ENGINE.get_or_init(|| Engine::load(path, threads)).as_ref()?;
-    if engine.path != path {
-        return Err(format!(
-            "this process has loaded `{}` and cannot load `{}` as well",
-            engine.path.display(),
-            path.display()
-        ));
-    }
-    Ok(engine)
+    ENGINE.get(path, |library| Engine::of(library, threads))
 }
 
 fn small(number: usize) -> c_int {
@@ -100,28 +90,19 @@ fn small(number: usize) -> c_int {
 }
 
 impl Engine {
-    fn load(path: &Path, threads: usize) -> Result<Engine, String> {
-        let name = || format!("cannot load `{}`", path.display());
-        // SAFETY: the user named this library or it lies where the library is installed; loading it
-        // runs its initialisers, which touch nothing of ours.
-        let library = unsafe { Library::new(path) }.map_err(|e| format!("{}: {e}", name()))?;
+    fn of(library: &Library, threads: usize) -> Result<Engine, String> {
         // SAFETY: the function has had this signature in every version of the library.
-        let base = unsafe {
-            library.get::<unsafe extern "system" fn() -> *const OrtApiBase>(b"OrtGetApiBase\0")
-        };
-        let base = base.map_err(|e| format!("{}: {e}", name()))?;
+        let base: unsafe extern "system" fn() -> *const OrtApiBase =
+            unsafe { library.function("OrtGetApiBase")? };
         // SAFETY: the function returns a table that lives as long as the library, or null.
         let (version, api) = unsafe {
-            let base = base().as_ref().ok_or_else(|| format!("{}: it has no interface", name()))?;
+            let base = base().as_ref().ok_or("the library has no interface")?;
             let version = CStr::from_ptr((base.GetVersionString)()).to_string_lossy().into_owned();
             (version, (base.GetApi)(ORT_API_VERSION).as_ref())
         };
         let api = Api(api.ok_or_else(|| {
             format!("needs version 1.{ORT_API_VERSION} or later of the library, found {version}")
         })?);
-        // The library's threads may run until the process ends.
-        std::mem::forget(library);
-
         let options = api.make(api.0.ReleaseThreadingOptions, |out| {
             // SAFETY: `out` is where the new object's address is written.
             unsafe { (api.0.CreateThreadingOptions)(out) }
@@ -154,7 +135,7 @@ impl Engine {
                 &mut memory,
             )
         })?;
-        Ok(Engine { api, env, memory, threads, path: path.to_owned() })
+        Ok(Engine { api, env, memory, threads })
     }
 
     /// A tensor over memory of ours.

@@ -1,174 +1,24 @@
 //! Regions against the reference evaluator; only where BRICOLAGE_ONNXRUNTIME names the library.
 
 use super::*;
-use bricolage_backend::Policy;
+use crate::trials::{self, Case, SETTING, check_candidate, drawn, here, run, whole};
 use bricolage_ir::ops::{
     Attention, Binary, Conv, Gather, LayerNorm, MatMul, Select, Softmax, Split, Unary,
 };
-use bricolage_ir::{Error, Tolerance, evaluate, evaluate_noisy, origin};
-use bricolage_runtime::{Cancel, DeviceId, Operand, Queue, Run, RunError, Serial};
-use bricolage_tensor::{DType, Datum, Dim, Tensor, TensorType};
+use bricolage_ir::{ValueId, evaluate, origin};
+use bricolage_runtime::RunError;
+use bricolage_tensor::{DType, Dim, Format};
 
-const SETTING: Setting = Setting { threads: 1, policy: Policy::Default };
-
-/// The library, or `None` after saying why there is none.
-#[allow(clippy::print_stderr)]
 fn library() -> Option<OnnxRuntime> {
-    let named = std::env::var_os("BRICOLAGE_ONNXRUNTIME").map(PathBuf::from);
-    let found = named.as_deref().map(|named| OnnxRuntime::find(Some(named), None));
-    if !found.as_ref().is_some_and(OnnxRuntime::is_present) {
-        let why = found.map_or_else(
-            || "BRICOLAGE_ONNXRUNTIME names no library".to_owned(),
-            |f| f.status().found,
-        );
-        eprintln!("skipped: {why}");
-        return None;
-    }
-    found
+    here(OnnxRuntime::VARIABLE, |named| OnnxRuntime::find(Some(named), None))
 }
 
-fn drawn(dtype: DType, dims: &[i64], seed: u64) -> Tensor {
-    let mut rng = bricolage_tensor::Rng::new(seed);
-    Tensor::generate(dtype, dims, |_| rng.normal())
-}
-
-/// A graph with one result and its inputs.
-struct Case {
-    graph: Graph,
-    inputs: Vec<Tensor>,
-}
-
-impl Case {
-    fn new() -> Case {
-        Case { graph: Graph::new("case"), inputs: Vec::new() }
-    }
-    fn input(&mut self, tensor: Tensor) -> ValueId {
-        let name = format!("in{}", self.inputs.len());
-        let id = self.graph.input(&name, TensorType::fixed(tensor.dtype(), tensor.dims()));
-        self.inputs.push(tensor);
-        id
-    }
-    fn constant(&mut self, tensor: Tensor) -> ValueId {
-        self.graph.constant("weights", tensor)
-    }
-    fn op(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
-        self.graph.add1(op, inputs, origin("node")).unwrap()
-    }
-}
-
-/// Runs a kernel on tensors, into outputs of the given types.
-fn run(
-    kernel: &dyn Kernel,
-    inputs: &[Tensor],
-    outputs: &[(DType, Vec<i64>)],
-) -> Result<Vec<Tensor>, RunError> {
-    struct Memory(Vec<u64>, usize, Format, Vec<i64>, Vec<i64>);
-    let memory = |dtype: DType, dims: &[i64], bytes: &[u8]| {
-        let format = Format::plain(dtype);
-        let len = format.byte_len(dims).unwrap() as usize;
-        let mut words = vec![u64::MAX; len.div_ceil(8).max(1)];
-        if !bytes.is_empty() {
-            // SAFETY: there are at least `len` bytes, as many as in `bytes`.
-            unsafe {
-                std::ptr::copy_nonoverlapping(bytes.as_ptr(), words.as_mut_ptr().cast(), len)
-            };
-        }
-        let strides = format.strides(dims).unwrap();
-        Memory(words, len, format, dims.to_vec(), strides)
-    };
-    let mut read: Vec<Memory> =
-        inputs.iter().map(|t| memory(t.dtype(), t.dims(), t.bytes())).collect();
-    let mut written: Vec<Memory> = outputs.iter().map(|(d, dims)| memory(*d, dims, &[])).collect();
-    fn operand(m: &mut Memory) -> Operand<'_> {
-        let ptr = m.0.as_mut_ptr().cast();
-        // SAFETY: the memory lives as long as the operand and is nobody else's.
-        unsafe { Operand::new(ptr, m.1, DeviceId(0), &m.3, &m.4, &m.2) }
-    }
-    let none = Format::plain(DType::U8);
-    let mut nothing = [0u8; 64];
-    {
-        let read: Vec<Operand<'_>> = read.iter_mut().map(operand).collect();
-        let written: Vec<Operand<'_>> = written.iter_mut().map(operand).collect();
-        // SAFETY: `nothing` outlives the run.
-        let workspace =
-            unsafe { Operand::new(nothing.as_mut_ptr(), 0, DeviceId(0), &[0], &[1], &none) };
-        kernel.run(&mut Run {
-            inputs: &read,
-            outputs: &written,
-            constants: &[],
-            workspace,
-            pool: &Serial,
-            queue: Queue(0),
-            cancel: &Cancel::default(),
-        })?;
-    }
-    let tensor = |m: &Memory| {
-        // SAFETY: the words hold at least `m.1` bytes.
-        let bytes = unsafe { std::slice::from_raw_parts(m.0.as_ptr().cast::<u8>(), m.1) };
-        m.2.unpack(&m.3, bytes).unwrap()
-    };
-    Ok(written.iter().map(tensor).collect())
-}
-
-/// Every candidate for the last node equals the reference, bound and rebuilt.
+/// Every candidate for the last node, and the whole graph, equal the reference.
 fn check(mut case: Case, outputs: &[ValueId], kinds: &[&str]) {
     let Some(backend) = library() else { return };
-    case.graph.outputs = outputs.to_vec();
-    let graph = &case.graph;
-    let exit = graph.producer(outputs[0]).unwrap();
-    let proposals = backend.propose(graph, exit, &SETTING);
-    assert!(proposals.declined.is_empty(), "{:?}", proposals.declined);
-    let found: Vec<&str> = proposals.candidates.iter().map(|c| c.pattern.as_str()).collect();
-    assert_eq!(found, kinds);
-    let order = graph.order();
-    let boundary = graph.boundary(&order);
-    let region = Region {
-        nodes: order,
-        inputs: boundary.inputs,
-        constants: boundary.constants,
-        outputs: boundary.outputs,
-    };
-    let whole = backend.propose_whole(graph, &region, &SETTING).unwrap();
-    let data: Vec<Datum> = case.inputs.iter().cloned().map(Datum::from).collect();
-    for candidate in proposals.candidates.iter().chain([&whole]) {
-        // Inputs of the region, by evaluating everything.
-        let mut known = std::collections::HashMap::new();
-        bricolage_ir::evaluate_from(
-            graph,
-            &data,
-            &std::collections::HashMap::new(),
-            &mut |v, d: &Datum| {
-                known.insert(v, d.clone());
-            },
-        )
-        .unwrap();
-        for (&v, d) in graph.inputs.iter().zip(&data) {
-            known.insert(v, d.clone());
-        }
-        let part = graph.extract(&candidate.region.nodes).unwrap();
-        let inputs: Vec<Datum> = candidate.region.inputs.iter().map(|v| known[v].clone()).collect();
-        let exact = evaluate(&part, &inputs).unwrap();
-        let noisy = evaluate_noisy(&part, &inputs, &|_| 0.0, 3).unwrap();
-        let tensors: Vec<Tensor> = inputs.iter().map(|d| d.as_tensor().unwrap().clone()).collect();
-        let types: Vec<(DType, Vec<i64>)> = exact
-            .iter()
-            .map(|d| d.as_tensor().unwrap())
-            .map(|t| (t.dtype(), t.dims().to_vec()))
-            .collect();
-        let bound = backend.bind(graph, candidate, &SETTING).unwrap();
-        let again = backend.rebuild(&bound.kernel.recipe(), &bound.built_in).unwrap();
-        assert_eq!(again.recipe(), bound.kernel.recipe());
-        assert_eq!(again.name(), "onnxruntime-region");
-        for kernel in [&bound.kernel, &again] {
-            let results = run(&**kernel, &tensors, &types).unwrap();
-            for ((result, exact), noisy) in results.iter().zip(&exact).zip(&noisy) {
-                let (exact, noisy) = (exact.as_tensor().unwrap(), noisy.as_tensor().unwrap());
-                let allowed = Tolerance::from_floor(exact, noisy);
-                let error = Error::between(exact, result);
-                assert!(error.share_of(&allowed) <= 1.0, "{candidate}: {error}");
-            }
-        }
-    }
+    trials::check(&backend, &mut case, outputs, kinds, &SETTING);
+    let all = backend.propose_whole(&case.graph, &whole(&case.graph), &SETTING).unwrap();
+    check_candidate(&backend, &case, &all, &SETTING);
 }
 
 #[test]
@@ -278,11 +128,13 @@ fn wrong_operands_and_bodies_are_errors() {
     let exit = case.graph.producer(relu).unwrap();
     let candidate = backend.propose(&case.graph, exit, &SETTING).candidates.remove(0);
     let bound = backend.bind(&case.graph, &candidate, &SETTING).unwrap();
-    let wrong = drawn(DType::F32, &[4, 3], 1);
-    let error = run(&*bound.kernel, &[wrong], &[(DType::F32, vec![3, 4])]).unwrap_err();
+    let ran = |tensor: Tensor, output: DType| {
+        let (input, output) = (Format::plain(tensor.dtype()), Format::plain(output));
+        run(&*bound.kernel, &[], &[(tensor, input)], &[(vec![3, 4], output)], 1).unwrap_err()
+    };
+    let error = ran(drawn(DType::F32, &[4, 3], 1), DType::F32);
     assert!(matches!(error, RunError::Operand { .. }), "{error}");
-    let right = drawn(DType::F32, &[3, 4], 1);
-    let error = run(&*bound.kernel, &[right], &[(DType::F64, vec![3, 4])]).unwrap_err();
+    let error = ran(drawn(DType::F32, &[3, 4], 1), DType::F64);
     assert!(matches!(error, RunError::Operand { .. }), "{error}");
     let mut recipe = bound.kernel.recipe();
     recipe.body.truncate(10);
@@ -304,7 +156,7 @@ fn a_file_runs_by_itself() {
     case.graph.outputs = vec![relu];
     let path = std::env::temp_dir().join(format!("bricolage-peer-{}.onnx", std::process::id()));
     std::fs::write(&path, bricolage_onnx::export(&case.graph).unwrap()).unwrap();
-    let peer = backend.open_peer(&path, 1);
+    let peer = backend.open_peer(&path, 1, &[], &[]);
     std::fs::remove_file(&path).unwrap();
     let mut peer = peer.unwrap();
     let named = [("in0".to_owned(), case.inputs[0].clone())];
@@ -314,5 +166,5 @@ fn a_file_runs_by_itself() {
     assert!(peer.sample(&named, 3).unwrap() > std::time::Duration::ZERO);
     let missing = peer.run(&[]).unwrap_err();
     assert_eq!(missing, "needs an input `in0`");
-    assert!(backend.open_peer(Path::new("/nowhere.onnx"), 1).is_err());
+    assert!(backend.open_peer(Path::new("/nowhere.onnx"), 1, &[], &[]).is_err());
 }

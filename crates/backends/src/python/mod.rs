@@ -22,26 +22,15 @@ struct Entry {
     package: &'static str,
     install: &'static str,
     script: &'static str,
-    /// Whether it is looked for in the active environment as well.
-    active: bool,
 }
 
 const ENTRIES: &[Entry] = &[
-    Entry {
-        name: "openvino",
-        variable: "BRICOLAGE_OPENVINO",
-        package: "openvino",
-        install: "openvino numpy",
-        script: include_str!("openvino.py"),
-        active: true,
-    },
     Entry {
         name: "mnn",
         variable: "BRICOLAGE_MNN",
         package: "MNN",
         install: "MNN numpy",
         script: include_str!("mnn.py"),
-        active: false,
     },
     Entry {
         name: "ncnn",
@@ -49,7 +38,6 @@ const ENTRIES: &[Entry] = &[
         package: "ncnn",
         install: "ncnn numpy && pip install --no-deps pnnx",
         script: include_str!("ncnn.py"),
-        active: false,
     },
 ];
 
@@ -62,37 +50,25 @@ pub struct PythonPeer {
 
 impl PythonPeer {
     /// Every runtime that is known, present or not. `variable` gives the content of an environment
-    /// variable; `active` is the active Python environment.
-    pub fn all(
-        variable: &dyn Fn(&str) -> Option<PathBuf>,
-        active: Option<&Path>,
-    ) -> Vec<PythonPeer> {
+    /// variable.
+    pub fn all(variable: &dyn Fn(&str) -> Option<PathBuf>) -> Vec<PythonPeer> {
         let find = |entry: &'static Entry| {
-            let named = variable(entry.variable);
-            let active = active.filter(|_| entry.active).map(Path::to_owned);
-            let environment = match (named, active) {
-                (Some(named), _) if has(&named, entry.package) => Ok(named),
-                (Some(named), _) => Err(format!(
+            let environment = match variable(entry.variable) {
+                Some(named) if has(&named, entry.package) => Ok(named),
+                Some(named) => Err(format!(
                     "{} names `{}`, which is no Python environment with the package `{}`",
                     entry.variable,
                     named.display(),
                     entry.package
                 )),
-                (None, Some(active)) if has(&active, entry.package) => Ok(active),
-                (None, Some(active)) => Err(format!(
-                    "the Python environment `{}` has no package `{}`, and {} names none",
-                    active.display(),
-                    entry.package,
-                    entry.variable
-                )),
-                (None, None) => Err(format!("{} names no Python environment", entry.variable)),
+                None => Err(format!("{} names no Python environment", entry.variable)),
             };
             PythonPeer { entry, environment }
         };
         ENTRIES.iter().map(find).collect()
     }
 
-    /// Name used in targets: `MODEL@openvino`.
+    /// Name used in targets: `MODEL@mnn`.
     pub fn name(&self) -> &str {
         self.entry.name
     }
@@ -331,7 +307,7 @@ mod tests {
     #[test]
     fn an_absent_runtime_says_how_to_get_it() {
         let nothing = |_: &str| None;
-        for peer in PythonPeer::all(&nothing, None) {
+        for peer in PythonPeer::all(&nothing) {
             let Err(why) = peer.open(Path::new("model.onnx"), 1, &[], &[]) else {
                 panic!("`{}` is not here", peer.name())
             };
@@ -343,7 +319,7 @@ mod tests {
     #[test]
     fn a_folder_that_is_no_environment_is_named() {
         let named = |_: &str| Some(PathBuf::from("/nowhere"));
-        for peer in PythonPeer::all(&named, None) {
+        for peer in PythonPeer::all(&named) {
             assert_eq!(peer.status().version, None);
             assert!(peer.status().found.contains("`/nowhere`"), "{}", peer.status().found);
         }
@@ -364,7 +340,7 @@ mod tests {
             |sign: f64| Tensor::generate(DType::F32, &[1, 3, 4, 4], |i| sign * (i as f64 - 20.0));
         let path = std::env::temp_dir().join(format!("bricolage-py-{}.onnx", std::process::id()));
         fs::write(&path, bricolage_onnx::export(&graph).unwrap()).unwrap();
-        for peer in PythonPeer::all(&variable, None) {
+        for peer in PythonPeer::all(&variable) {
             if let Err(why) = &peer.environment {
                 eprintln!("skipped `{}`: {why}", peer.name());
                 continue;

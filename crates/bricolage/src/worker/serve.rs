@@ -140,7 +140,7 @@ fn answer(
                 Some(peer) => peer.open(&model, pool.threads(), &inputs, &outputs)?,
                 None => {
                     let backend = registry.get(&backend).map_err(|e| e.to_string())?;
-                    backend.open_peer(&model, pool.threads())?
+                    backend.open_peer(&model, pool.threads(), &inputs, &outputs)?
                 }
             };
             let load_ns = start.elapsed().as_nanos() as u64;

@@ -7,16 +7,14 @@ use crate::{
     setup,
 };
 use bricolage::Error;
-use bricolage_backend::{Backend as _, BackendStatus};
+use bricolage_backend::BackendStatus;
 use std::process::ExitCode;
 
 /// Presence of every known backend.
 pub(crate) fn statuses() -> Vec<BackendStatus> {
     let backends = setup::backends();
     let mut all: Vec<BackendStatus> = backends.usable.iter().map(|b| b.status()).collect();
-    if !backends.onnxruntime.is_present() {
-        all.push(backends.onnxruntime.status());
-    }
+    all.extend(backends.absent);
     all.extend(setup::peers().iter().map(|p| p.status()));
     all
 }

@@ -9,6 +9,7 @@ use crate::{
     units,
 };
 use bricolage::{Error, Goal, inspect, temporary};
+use bricolage_backend::BackendKind;
 use std::{fs, io::Write, process::ExitCode, time::Duration};
 
 const LIMIT: Duration = Duration::from_secs(100);
@@ -34,8 +35,8 @@ pub(crate) fn run(a: &Demo) -> Result<ExitCode, Error> {
     let setting = Setting { threads: Some(setup::threads(&a.setting)), ..a.setting.clone() };
     let mut targets = vec![Target::Artefact(artefact.clone())];
     targets.push(Target::On(model.clone(), "native".to_owned()));
-    if setup::backends().onnxruntime.is_present() {
-        targets.push(Target::On(model.clone(), "onnxruntime".to_owned()));
+    for engine in setup::backends().usable.iter().filter(|b| b.kind() == BackendKind::GraphEngine) {
+        targets.push(Target::On(model.clone(), engine.name().to_owned()));
     }
     let table = bench::table(&targets, &setting, Some(15))?;
     bench::print(&table);

@@ -27,11 +27,13 @@ impl Folder {
             .current_dir(&self.0)
             .env("BRICOLAGE_CACHE_DIR", self.0.join("cache"))
             // Not what the system has.
-            .env("BRICOLAGE_ONNXRUNTIME", self.0.join("nowhere"));
+            .env("BRICOLAGE_ONNXRUNTIME", self.0.join("nowhere"))
+            .env("BRICOLAGE_OPENVINO", self.0.join("nowhere"))
+            .env("BRICOLAGE_BLAS", self.0.join("nowhere"))
+            .env("BRICOLAGE_ONEDNN", self.0.join("nowhere"));
         for name in [
             "VIRTUAL_ENV",
             "LD_LIBRARY_PATH",
-            "BRICOLAGE_OPENVINO",
             "BRICOLAGE_MNN",
             "BRICOLAGE_NCNN",
             "BRICOLAGE_THREADS",

@@ -55,6 +55,27 @@ pub fn export_structure(graph: &Graph) -> Result<Structure, ExportError> {
     Ok(Structure { bytes: model.encode_to_vec(), weights })
 }
 
+/// One self-contained model from the bytes of a [`Structure`] and its weights.
+pub fn inline(bytes: &[u8], weights: &[(String, Tensor)]) -> Result<Vec<u8>, ExportError> {
+    let fault = |why: String| ExportError::Structure { why };
+    let mut model = ModelProto::decode(bytes).map_err(|e| fault(e.to_string()))?;
+    let declared = model.graph.iter_mut().flat_map(|g| &mut g.initializer);
+    let mut declared = declared.filter(|t| t.data_location == Some(DataLocation::External as i32));
+    for (name, weight) in weights {
+        let slot = declared.next().filter(|t| t.name() == name);
+        let slot = slot.ok_or_else(|| fault(format!("it declares no `{name}` at this place")))?;
+        *slot = to_proto(name, weight).ok_or_else(|| no_type(name))?;
+    }
+    if let Some(t) = declared.next() {
+        return Err(fault(format!("it declares `{}` as well", t.name())));
+    }
+    let found = model.encoded_len() as u64;
+    if found > MOST_BYTES {
+        return Err(ExportError::TooLarge { found, limit: MOST_BYTES });
+    }
+    Ok(model.encode_to_vec())
+}
+
 type Weights = Vec<(String, Tensor)>;
 
 fn write(graph: &Graph, apart: bool) -> Result<(ModelProto, Weights), ExportError> {

@@ -42,13 +42,12 @@ fn main() -> ExitCode {
 
 /// Prints everything; the number of faults.
 fn tell(backend: Option<&str>, only: &str) -> Result<usize, String> {
-    let named = std::env::var_os("BRICOLAGE_ONNXRUNTIME").map(PathBuf::from);
-    let (mut all, absent) = computers(named.as_deref());
+    let (mut all, absent) = computers(&|name| std::env::var_os(name).map(PathBuf::from));
     for why in absent {
         println!("without {why}");
     }
     if let Some(wanted) = backend {
-        let names: Vec<&str> = all.iter().map(|c| c.name).collect();
+        let names: Vec<&str> = all.iter().map(|c| c.name.as_str()).collect();
         let known = format!("there is no engine `{wanted}`; known are {}", names.join(", "));
         all.retain(|c| c.name == wanted);
         if all.is_empty() {

@@ -1,13 +1,16 @@
 //! What computes models.
 
-use crate::{Fault, engines::own_registry};
+use crate::{
+    Fault,
+    engines::{Variable, foreign_here, own_registry},
+};
 use bricolage::{DynamicSession, Goal};
 use bricolage_backend::Registry;
-use bricolage_backends::{OnnxRuntime, Reference};
+use bricolage_backends::{OpenVino, Reference};
 use bricolage_ir::{EvalError, Graph, Op, evaluate};
 use bricolage_onnx::{export, import};
 use bricolage_tensor::{Datum, Storage};
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 /// What an engine gave for a model.
 pub(super) struct Computed {
@@ -19,7 +22,7 @@ pub(super) struct Computed {
 /// Computes models whose inputs may have any sizes and kinds.
 pub struct Computer {
     /// A short name, without spaces.
-    pub name: &'static str,
+    pub name: String,
     way: Way,
 }
 
@@ -29,27 +32,35 @@ enum Way {
     /// The reference evaluator after a way through ONNX and back.
     RoundTrip,
     /// Plans by guesses, the reference where the backend `own` has no kernel; simplified or as it is.
-    Plans { registry: Registry, own: &'static str, simplified: bool },
+    Plans { registry: Registry, own: String, simplified: bool },
 }
 
 /// Every engine that is here, and for each one that is not, why.
-pub fn computers(onnxruntime: Option<&Path>) -> (Vec<Computer>, Vec<String>) {
-    let plans = |registry, own, simplified| Way::Plans { registry, own, simplified };
+pub fn computers(variable: Variable<'_>) -> (Vec<Computer>, Vec<String>) {
+    let computer = |name: &str, way| Computer { name: name.to_owned(), way };
+    let plans = |registry, own: &str, simplified| {
+        let own = own.to_owned();
+        Way::Plans { registry, own, simplified }
+    };
     let mut all = vec![
-        Computer { name: "reference", way: Way::Reference },
-        Computer { name: "native", way: plans(own_registry(), "native", false) },
-        Computer { name: "optimised", way: plans(own_registry(), "native", true) },
-        Computer { name: "round-trip", way: Way::RoundTrip },
+        computer("reference", Way::Reference),
+        computer("native", plans(own_registry(), "native", false)),
     ];
-    let mut absent = Vec::new();
-    let runtime = OnnxRuntime::find(onnxruntime, None);
-    if runtime.is_present() {
-        let registry = Registry::new(vec![Arc::new(runtime), Arc::new(Reference)]);
-        all.insert(2, Computer { name: "onnxruntime", way: plans(registry, "onnxruntime", false) });
-    } else {
-        let status = bricolage_backend::Backend::status(&runtime);
-        absent.push(format!("onnxruntime: {}; {}", status.found, status.how));
+    let (here, absent) = foreign_here(variable);
+    for backend in here {
+        let name = backend.name().to_owned();
+        let backend = match name == OpenVino::NAME {
+            // In a plan of its own kernels and the reference's it would show little.
+            true => Arc::new(
+                OpenVino::find(variable(OpenVino::VARIABLE).as_deref(), None).with_single_ops(),
+            ),
+            false => backend,
+        };
+        let registry = Registry::new(vec![backend, Arc::new(Reference)]);
+        all.push(computer(&name, plans(registry, &name, false)));
     }
+    all.push(computer("optimised", plans(own_registry(), "native", true)));
+    all.push(computer("round-trip", Way::RoundTrip));
     (all, absent)
 }
 

@@ -66,7 +66,7 @@ pub struct Count {
     /// `node tests`, `simple tests` or `light models`.
     pub kind: &'static str,
     /// Name of the engine.
-    pub engine: &'static str,
+    pub engine: String,
     /// Those that passed as they are, with constant operands, and with constant inputs.
     pub passed: [usize; 3],
     /// How many of them kernels of the engine's own computed in part or whole, where it has any.
@@ -84,7 +84,8 @@ impl Count {
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, engine, passed, tests) = (self.kind, self.engine, self.all_passed(), self.tests);
+        let (kind, engine, passed, tests) =
+            (self.kind, &self.engine, self.all_passed(), self.tests);
         let [plain, operands, inputs] = self.passed;
         write!(f, "{kind} {engine}: {passed} of {tests}")?;
         write!(f, " ({plain} as they are")?;
@@ -145,7 +146,7 @@ pub fn run(
     for (at, found) in verdicts {
         let test = &tests[at];
         for (computer, verdict) in computers.iter().zip(found) {
-            let (name, label) = (computer.name, test.label());
+            let (name, label) = (computer.name.as_str(), test.label());
             let count = count_of(&mut report.counts, test.kind.words, computer);
             count.tests += 1;
             let skip = skips.iter().position(|s| s.is_about(name, &label));
@@ -190,12 +191,18 @@ fn count_of<'a>(
     kind: &'static str,
     computer: &Computer,
 ) -> &'a mut Count {
-    let engine = computer.name;
-    let at = counts.iter().position(|c| c.kind == kind && c.engine == engine);
+    let engine = &computer.name;
+    let at = counts.iter().position(|c| c.kind == kind && c.engine == *engine);
     let at = at.unwrap_or(counts.len());
     if at == counts.len() {
         let own = computer.has_own().then_some(0);
-        counts.push(Count { kind, engine, passed: [0; VARIANTS.len()], own, tests: 0 });
+        counts.push(Count {
+            kind,
+            engine: engine.clone(),
+            passed: [0; VARIANTS.len()],
+            own,
+            tests: 0,
+        });
     }
     &mut counts[at]
 }

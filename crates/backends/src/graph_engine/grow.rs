@@ -23,10 +23,10 @@ fn is_anchor(graph: &Graph, node: NodeId) -> bool {
 
 /// Up to three regions that end at `exit`: the node alone, with what leads back to one anchor, and
 /// with everything around that up to [`MOST`] nodes, anchors or not.
-pub(super) fn regions(graph: &Graph, exit: NodeId) -> Vec<Region> {
+pub(crate) fn regions(graph: &Graph, exit: NodeId) -> Vec<Region> {
     let mut sets = vec![vec![exit]];
     for anchors in [1, usize::MAX] {
-        let nodes = grow(graph, exit, anchors);
+        let nodes = grow(graph, exit, anchors, MOST);
         if !sets.contains(&nodes) {
             sets.push(nodes);
         }
@@ -34,8 +34,30 @@ pub(super) fn regions(graph: &Graph, exit: NodeId) -> Vec<Region> {
     sets.into_iter().filter_map(|nodes| Region::of(graph, nodes).ok()).collect()
 }
 
-/// Adds producers breadth first while there are at most `anchors` anchors, in topological order.
-fn grow(graph: &Graph, exit: NodeId, anchors: usize) -> Vec<NodeId> {
+/// The region of up to `most` nodes that ends at `exit`, with as many anchors as it happens to have.
+pub(crate) fn region_around(graph: &Graph, exit: NodeId, most: usize) -> Option<Region> {
+    Region::of(graph, grow(graph, exit, usize::MAX, most)).ok()
+}
+
+/// Whether a region has an op that does most of the work.
+pub(crate) fn has_anchor(graph: &Graph, region: &Region) -> bool {
+    region.nodes.iter().any(|&n| is_anchor(graph, n))
+}
+
+/// Whether no pointwise op follows that could be computed together with this one: its results go to an
+/// anchor, to several readers, or out of the graph.
+pub(crate) fn ends_chain(graph: &Graph, exit: NodeId) -> bool {
+    let outputs = &graph.node(exit).outputs;
+    let mut readers = outputs.iter().flat_map(|&v| graph.uses(v)).map(|u| u.node);
+    match (readers.next(), readers.next()) {
+        (Some(only), None) => is_anchor(graph, only) || outputs.iter().any(|&v| graph.is_output(v)),
+        _ => true,
+    }
+}
+
+/// Adds producers breadth first while there are at most `anchors` anchors and `most` nodes, in topological
+/// order.
+fn grow(graph: &Graph, exit: NodeId, anchors: usize, most: usize) -> Vec<NodeId> {
     let mut inside = HashSet::from([exit]);
     let mut found = usize::from(is_anchor(graph, exit));
     let mut queue = std::collections::VecDeque::from([exit]);
@@ -49,7 +71,7 @@ fn grow(graph: &Graph, exit: NodeId, anchors: usize) -> Vec<NodeId> {
                 !graph.is_output(v) && graph.uses(v).iter().all(|u| inside.contains(&u.node))
             });
             let anchor = is_anchor(graph, producer);
-            let fits = inside.len() < MOST && (!anchor || found < anchors);
+            let fits = inside.len() < most && (!anchor || found < anchors);
             if inside.contains(&producer) || !private || !fits || !is_tensor_op(graph, producer) {
                 continue;
             }
