@@ -13,6 +13,8 @@ use microlp::{
     ComparisonOp, Error, OptimizationDirection, ResumeOptions, SolveOptions, SolveOutcome, Variable,
 };
 
+use std::collections::BTreeSet;
+
 /// A cover this much below the best, as a share of it, is not looked for.
 const PRECISION: f64 = 1e-9;
 
@@ -35,6 +37,9 @@ pub(crate) fn programme(
     most_nodes: usize,
 ) -> Result<Solved, ProblemError> {
     let mut linear = Linear::new(problem);
+    for pair in problem.entangled() {
+        linear.forbid_cycle(problem, &pair);
+    }
     let mut solved = Solved { cover: known, bound: 0.0, nodes: 0 };
     loop {
         let round = match round(&linear, limits, solved.cover.as_ref(), most_nodes) {
@@ -56,11 +61,15 @@ pub(crate) fn programme(
             solved.bound = solved.bound.max(round.bound * linear.unit);
         }
         let Some(choices) = round.choices else { return Ok(solved) };
-        match problem.price_of(&choices) {
-            Ok(cover) => {
-                if solved.cover.as_ref().is_none_or(|known| cover.cost < known.cost) {
-                    solved.cover = Some(cover);
-                }
+        let priced = problem.price_of(&choices);
+        let cover = priced.clone().ok().or_else(|| problem.untangled(choices.clone()));
+        if let Some(cover) = cover
+            && solved.cover.as_ref().is_none_or(|known| cover.cost < known.cost)
+        {
+            solved.cover = Some(cover);
+        }
+        match priced {
+            Ok(_) => {
                 let cost = solved.cover.as_ref().map_or(f64::INFINITY, |c| c.cost);
                 solved.bound = solved.bound.min(cost);
                 if round.finished && linear.complete {
@@ -78,6 +87,48 @@ pub(crate) fn programme(
         }
         if (limits.is_over)() || !round.finished {
             return Ok(solved);
+        }
+    }
+}
+
+impl Problem {
+    /// Pairs of choices that wait for each other, one for all that compute the same nodes.
+    fn entangled(&self) -> Vec<[usize; 2]> {
+        let mut readers: Vec<Vec<usize>> = vec![Vec::new(); self.tensors.len()];
+        for (i, choice) in self.choices.iter().enumerate() {
+            choice.reads.iter().for_each(|&(t, _)| readers[t].push(i));
+        }
+        let mut seen = BTreeSet::new();
+        let mut pairs = Vec::new();
+        for (i, choice) in self.choices.iter().enumerate().filter(|(_, c)| self.has_more_exits(c)) {
+            let later = choice.writes.iter().flat_map(|&(t, _)| &readers[t]);
+            for &j in later.filter(|&&j| j != i) {
+                let other = &self.choices[j];
+                let waits = other.writes.iter().any(|w| choice.reads.iter().any(|r| r.0 == w.0));
+                if waits && seen.insert([&choice.nodes, &other.nodes]) {
+                    pairs.push([i, j]);
+                }
+            }
+        }
+        pairs
+    }
+
+    /// A cover by these choices, those with several exits that wait for others taken apart into nodes, each by
+    /// the cheapest choice for it alone.
+    fn untangled(&self, mut choices: Vec<usize>) -> Option<Cover> {
+        loop {
+            let cycle = match self.price_of(&choices) {
+                Ok(cover) => return Some(cover),
+                Err(CoverError::Cycle { choices }) => choices,
+                Err(_) => return None,
+            };
+            let apart = cycle.into_iter().find(|&c| self.has_more_exits(&self.choices[c]))?;
+            choices.retain(|&c| c != apart);
+            for node in &self.choices[apart].nodes {
+                let alone = self.choices.iter().enumerate().filter(|(_, c)| c.nodes == [*node]);
+                let cheapest = alone.min_by(|a, b| a.1.cost.total_cmp(&b.1.cost))?;
+                choices.push(cheapest.0);
+            }
         }
     }
 }
