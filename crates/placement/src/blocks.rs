@@ -1,7 +1,7 @@
 //! Cuts a problem where at most one value whose format matters passes, and puts the covers of the blocks
 //! together by a shortest path over that value's formats.
 
-use crate::{FormatId, Problem, ProblemError, Tensor};
+use crate::{Choice, FormatId, Pin, Problem, ProblemError, Tensor};
 use std::{collections::HashMap, ops::Range};
 
 /// Consecutive nodes of a problem.
@@ -219,7 +219,7 @@ impl Problem {
                 list.iter().filter_map(|&(t, f)| Some((number[t]?, f))).collect()
             };
             numbers.push(i);
-            part.choices.push(crate::Choice {
+            part.choices.push(Choice {
                 nodes: choice.nodes.iter().map(|n| n - own.start).collect(),
                 reads: renumbered(&choice.reads),
                 writes: renumbered(&choice.writes),
@@ -229,7 +229,7 @@ impl Problem {
         }
         let pins = self.pins.iter().filter_map(|pin| {
             let choice = numbers.binary_search(&pin.choice).ok()?;
-            Some(crate::Pin { choice, ..*pin })
+            Some(Pin { choice, ..*pin })
         });
         part.pins = pins.collect();
         if own.len() == self.nodes {

@@ -105,10 +105,10 @@ pub enum ProblemError {
         /// How many it has.
         formats: usize,
     },
-    /// A pin, a charge or a budget is not well-formed.
+    /// A tensor, a pin, a charge or a budget is not well-formed.
     #[error("{what} {index} {why}")]
     Rule {
-        /// `pin`, `charge` or `budget`.
+        /// `tensor`, `pin`, `charge` or `budget`.
         what: &'static str,
         /// Its index.
         index: usize,
@@ -140,8 +140,12 @@ impl Problem {
             if tensor.convert.len() > MOST_FORMATS {
                 return Err(ProblemError::Formats { tensor: t, formats: tensor.convert.len() });
             }
-            if let Some(made) = tensor.producer.and_then(|n| made_by.get_mut(n)) {
-                made.push(t);
+            if tensor.producer.iter().chain(&tensor.consumers).any(|&n| n >= self.nodes) {
+                let why = "names a node that is not there";
+                return Err(ProblemError::Rule { what: "tensor", index: t, why });
+            }
+            if let Some(producer) = tensor.producer {
+                made_by[producer].push(t);
             }
         }
         for (index, c) in self.choices.iter().enumerate() {

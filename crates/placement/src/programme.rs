@@ -1,8 +1,8 @@
 //! The cover of least price by integer programming: choices with several exits, nodes computed more than
 //! once, charges, pins and budgets.
 //!
-//! Choices with several exits may wait for each other. Rows against that are added only for those that an
-//! optimum without them chose; the dual bound of each round holds for the problem.
+//! Choices with several exits may wait for each other. Pairs are forbidden beforehand, longer cycles only where
+//! an optimum without these rows chose them; the dual bound of each round holds for the problem.
 
 use crate::{
     Cover, CoverError, Limits, Problem, ProblemError,
@@ -12,7 +12,6 @@ use crate::{
 use microlp::{
     ComparisonOp, Error, OptimizationDirection, ResumeOptions, SolveOptions, SolveOutcome, Variable,
 };
-
 use std::collections::BTreeSet;
 
 /// A cover this much below the best, as a share of it, is not looked for.

@@ -1,7 +1,7 @@
 //! The one entry: the sweep where a problem has only what it can say, integer programming elsewhere.
 
 use crate::{
-    Cover, Limits, Problem, ProblemError,
+    Budget, Cover, Limits, Pin, Problem, ProblemError,
     blocks::{Part, blocks, together},
     programme::programme,
     sweep,
@@ -47,7 +47,7 @@ impl Solution {
 /// States that the sweep keeps after each node before integer programming is tried.
 const FEW_STATES: usize = 1000;
 /// Nodes of the search tree that are tried before the sweep keeps all the states that it may.
-const MOST_NODES: usize = 2000;
+const MOST_NODES: usize = 500;
 
 /// Finds the cover of least price.
 ///
@@ -171,8 +171,7 @@ impl Problem {
             })
         };
         let numbers: Vec<usize> = (0..self.choices.len()).filter(fits).collect();
-        let ruled_out =
-            |pin: &&crate::Pin| pin.chosen && numbers.binary_search(&pin.choice).is_err();
+        let ruled_out = |pin: &&Pin| pin.chosen && numbers.binary_search(&pin.choice).is_err();
         if let Some(pin) = self.pins.iter().find(ruled_out) {
             return Err(ProblemError::Uncoverable { node: self.choices[pin.choice].exit() });
         }
@@ -189,8 +188,8 @@ impl Problem {
         let pins = self
             .pins
             .iter()
-            .filter_map(|pin| Some(crate::Pin { choice: number(pin.choice)?, chosen: pin.chosen }));
-        let budgets = self.budgets.iter().map(|budget| crate::Budget {
+            .filter_map(|pin| Some(Pin { choice: number(pin.choice)?, chosen: pin.chosen }));
+        let budgets = self.budgets.iter().map(|budget| Budget {
             uses: budget.uses.iter().filter_map(|&(c, x)| Some((number(c)?, x))).collect(),
             most: budget.most,
         });

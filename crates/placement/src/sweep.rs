@@ -17,13 +17,14 @@ use crate::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// When the sweep gives up exactness.
+/// When exactness is given up.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
-    /// States kept after each node; beyond that only the most promising stay and the result is not
-    /// exact.
+    /// States that the sweep keeps after each node; beyond that only the most promising stay, and the sweep
+    /// alone is not exact.
     pub states: usize,
-    /// Asked after each node; when it says yes, the sweep goes on with few states.
+    /// Asked after each node, and every 50 ms of integer programming; when it says yes, the sweep goes on with
+    /// few states, and integer programming ends with what it has.
     pub is_over: &'a dyn Fn() -> bool,
 }
 
