@@ -1,26 +1,36 @@
 //! Covers the graph with measured regions, formats and conversions included.
 //!
 //! [`place`] asks every backend what it offers, prices the offers by measurement after their
-//! results were found right, and finds the cover of least price ([`sweep`]); the cover of every
+//! results were found right, and finds the cover of least price ([`solve`]); the cover of every
 //! single backend is kept beside it, so that whoever measures whole plans can fall back to it.
 
+mod blocks;
 mod carry;
+mod certificate;
 mod conversions;
+mod cover;
 mod doubts;
+mod dual;
+mod linear;
 mod observed;
 mod offers;
 mod order;
+mod ordered;
 mod place;
 mod pricing;
 mod problem;
+mod programme;
 mod prospects;
 mod refine;
+mod solve;
 mod stock;
 mod sweep;
 mod trial;
 
 pub use carry::{Carried, place_guessed};
+pub use certificate::{Certificate, certify};
 pub use conversions::{MeasuredConversions, Unpriced};
+pub use cover::{Conversion, Cover, CoverError};
 pub use doubts::{impossible, least_ns};
 pub use observed::Observed;
 pub use offers::{Form, Offer, Offers, gather, gather_whole};
@@ -29,6 +39,7 @@ pub use place::{
     RunnerUp, place,
 };
 pub use pricing::{Effort, OpenOffer, Price, Pricing, check_offer, price};
-pub use problem::{Choice, Conversion, Cover, FormatId, Problem, ProblemError, Tensor};
-pub use sweep::{Limits, Solution, sweep};
+pub use problem::{Budget, Choice, FormatId, Pin, Problem, ProblemError, Tensor};
+pub use solve::{Finder, Solution, solve};
+pub use sweep::{Limits, sweep};
 pub use trial::{Bench, LocalTrial, OpenTrial, Trial, TrialError};

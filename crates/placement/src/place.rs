@@ -6,7 +6,7 @@ use crate::{
     offers::{is_edge_format, last_resort},
     price,
     problem::MOST_FORMATS,
-    sweep,
+    solve,
 };
 use bricolage_backend::{Backend, BackendKind, Declined, Region, Registry};
 use bricolage_ir::{EvalError, Graph, NodeId, Numerics, TypeError, ValueId};
@@ -127,7 +127,7 @@ pub struct Placed {
     pub predicted_ns: f64,
     /// Whether no cheaper cover of these offers exists.
     pub exact: bool,
-    /// States that the sweep visited.
+    /// States that were visited.
     pub states: usize,
 }
 
@@ -415,7 +415,7 @@ impl Covering<'_> {
         loop {
             let refused = table.price_conversions(graph, conversions, &measured)?;
             self.refused.borrow_mut().extend(refused);
-            let solution = sweep(&table.problem, limits, &known)?;
+            let solution = solve(&table.problem, limits, &known)?;
             let mut anew = false;
             for c in &solution.cover.conversions {
                 let Some(backend) = table.converter(c.tensor, c.from, c.to) else { continue };
@@ -561,7 +561,7 @@ impl Table {
         let (Some(reads), Some(writes)) = (reads, writes) else { return false };
         let mut nodes: Vec<usize> = c.region.nodes.iter().map(|n| self.index_of[n]).collect();
         nodes.sort_unstable();
-        self.problem.choices.push(Choice { nodes, reads, writes, cost });
+        self.problem.choices.push(Choice { nodes, reads, writes, cost, backend: 0 });
         true
     }
 

@@ -1,4 +1,6 @@
-//! The cover problem as numbers: nodes, tensors with formats, priced choices.
+//! The cover problem as numbers: nodes, tensors with formats, priced choices, and rules for all of them.
+
+use crate::CoverError;
 
 /// Formats of a tensor, at most.
 pub(crate) const MOST_FORMATS: usize = 16;
@@ -21,25 +23,46 @@ pub struct Tensor {
     pub convert: Vec<Vec<f64>>,
 }
 
-/// One way to compute a set of nodes with one kernel. Its last node is its only exit: no other
-/// node of it is read from outside.
-#[derive(Clone, Debug, PartialEq)]
+/// One way to compute a set of nodes with one kernel.
+///
+/// A node of it that is read from outside is an exit. Most choices have one, their last node.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choice {
-    /// Nodes in rising order; the last is the exit.
+    /// Nodes in rising order; the last is an exit.
     pub nodes: Vec<usize>,
     /// Tensors read, with the format that the kernel takes.
     pub reads: Vec<(usize, FormatId)>,
-    /// Tensors that the exit makes, with the format that the kernel gives.
+    /// Tensors that the exits make, with the format that the kernel gives.
     pub writes: Vec<(usize, FormatId)>,
     /// Price; not negative.
     pub cost: f64,
+    /// Whose kernel it is: an index into [`Problem::charges`].
+    pub backend: usize,
 }
 
 impl Choice {
-    /// The only node that is read from outside.
+    /// The last node, which is read from outside.
     pub fn exit(&self) -> usize {
         self.nodes[self.nodes.len() - 1]
     }
+}
+
+/// A decision taken beforehand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// Index of the choice.
+    pub choice: usize,
+    /// Whether it must be chosen; otherwise it must not.
+    pub chosen: bool,
+}
+
+/// Something of which all choices together may use only so much: error, or bytes of weights.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// What choices use, by their indices, each at most once; not negative.
+    pub uses: Vec<(usize, f64)>,
+    /// The most that the chosen ones may use together.
+    pub most: f64,
 }
 
 /// Nodes are numbered in a topological order; every node is to be covered exactly once.
@@ -51,10 +74,19 @@ pub struct Problem {
     pub tensors: Vec<Tensor>,
     /// What may be chosen.
     pub choices: Vec<Choice>,
+    /// Whether nodes may be covered more than once and tensors made by more than one choice. A choice
+    /// may then keep to itself what is also read from outside.
+    pub recompute: bool,
+    /// What each backend costs once if any choice of it is chosen; nothing beyond the end.
+    pub charges: Vec<f64>,
+    /// Decisions taken beforehand.
+    pub pins: Vec<Pin>,
+    /// Limits on the whole cover.
+    pub budgets: Vec<Budget>,
 }
 
 /// Which rule a problem breaks.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemError {
     /// A choice is not well-formed.
@@ -73,34 +105,31 @@ pub enum ProblemError {
         /// How many it has.
         formats: usize,
     },
+    /// A tensor, a pin, a charge or a budget is not well-formed.
+    #[error("{what} {index} {why}")]
+    Rule {
+        /// `tensor`, `pin`, `charge` or `budget`.
+        what: &'static str,
+        /// Its index.
+        index: usize,
+        /// A clause.
+        why: &'static str,
+    },
+    /// A cover that was found breaks a rule.
+    #[error(transparent)]
+    Cover(#[from] CoverError),
+    /// The solver of linear programmes gave up before it found any cover.
+    #[error("no cover was found: {why}")]
+    Unsolved {
+        /// A clause.
+        why: String,
+    },
     /// No set of choices covers every node once with formats that convert into each other.
     #[error("no choices cover node {node} and all before it")]
     Uncoverable {
         /// The first node at which every partial cover ends.
         node: usize,
     },
-}
-
-/// A tensor in one more format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Conversion {
-    /// Which tensor.
-    pub tensor: usize,
-    /// Format that exists already.
-    pub from: FormatId,
-    /// Format that is made.
-    pub to: FormatId,
-}
-
-/// Choices that cover every node once, and the conversions between them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cover {
-    /// Indices of choices, in the order of their exits.
-    pub choices: Vec<usize>,
-    /// Conversions, a format's source before it.
-    pub conversions: Vec<Conversion>,
-    /// Sum of the prices.
-    pub cost: f64,
 }
 
 impl Problem {
@@ -111,8 +140,12 @@ impl Problem {
             if tensor.convert.len() > MOST_FORMATS {
                 return Err(ProblemError::Formats { tensor: t, formats: tensor.convert.len() });
             }
-            if let Some(made) = tensor.producer.and_then(|n| made_by.get_mut(n)) {
-                made.push(t);
+            if tensor.producer.iter().chain(&tensor.consumers).any(|&n| n >= self.nodes) {
+                let why = "names a node that is not there";
+                return Err(ProblemError::Rule { what: "tensor", index: t, why });
+            }
+            if let Some(producer) = tensor.producer {
+                made_by[producer].push(t);
             }
         }
         for (index, c) in self.choices.iter().enumerate() {
@@ -134,100 +167,73 @@ impl Problem {
             if !exists(&c.reads) || !exists(&c.writes) {
                 return wrong("it names a tensor or a format that is not there");
             }
-            let inside = c.nodes.iter().flat_map(|&n| made_by[n].iter().map(move |&t| (n, t)));
-            for (producer, t) in inside {
-                let t = &self.tensors[t];
-                let outside = t.wanted.is_some()
-                    || t.consumers.iter().any(|n| c.nodes.binary_search(n).is_err());
-                if outside && producer != c.exit() {
-                    return wrong("a value inside it is read from outside");
-                }
+            let makes = |t: usize| c.writes.iter().any(|w| w.0 == t);
+            if c.reads.iter().any(|r| makes(r.0)) {
+                return wrong("it reads what it makes");
+            }
+            let mut inside = c.nodes.iter().flat_map(|&n| &made_by[n]);
+            if !self.recompute && inside.any(|&t| self.is_read_outside(t, c) && !makes(t)) {
+                return wrong("a value inside it is read from outside");
+            }
+        }
+        self.check_rules()
+    }
+
+    /// Checks pins, charges and budgets.
+    fn check_rules(&self) -> Result<(), ProblemError> {
+        let count = self.choices.len();
+        let wrong = |what, index, why| Err(ProblemError::Rule { what, index, why });
+        let amount = |x: f64| x.is_finite() && x >= 0.0;
+        if let Some(i) = self.pins.iter().position(|p| p.choice >= count) {
+            return wrong("pin", i, "names a choice that is not there");
+        }
+        if let Some(i) = self.charges.iter().position(|&c| !amount(c)) {
+            return wrong("charge", i, "is negative or not finite");
+        }
+        for (i, budget) in self.budgets.iter().enumerate() {
+            let mut named: Vec<usize> = budget.uses.iter().map(|u| u.0).collect();
+            named.sort_unstable();
+            if named.last().is_some_and(|&c| c >= count) || named.windows(2).any(|w| w[0] == w[1]) {
+                return wrong("budget", i, "names a choice that is not there, or one twice");
+            }
+            let most = budget.most.max(0.0);
+            if most != budget.most || !budget.uses.iter().all(|u| amount(u.1)) {
+                return wrong("budget", i, "holds an amount that is negative or not finite");
             }
         }
         Ok(())
     }
 
-    /// The cheapest conversions that make every format of the set `needed` from `have`, through
-    /// other formats where that is cheaper: a directed Steiner tree (Dreyfus and Wagner, *The
-    /// Steiner problem in graphs*, 1971).
-    pub(crate) fn conversions(
-        &self,
-        tensor: usize,
-        have: FormatId,
-        needed: u16,
-    ) -> (f64, Vec<Conversion>) {
-        let prices = &self.tensors[tensor].convert;
-        let formats = prices.len();
-        let goals: Vec<usize> =
-            (0..formats).filter(|&f| f != usize::from(have) && needed & (1 << f) != 0).collect();
-        if goals.is_empty() {
-            return (0.0, Vec::new());
-        }
-        let (far, hop) = shortest_paths(prices);
-        // tree[set][root]: price, and the branching point with one half of the set below it.
-        let mut tree = vec![vec![(f64::INFINITY, 0, 0); formats]; 1 << goals.len()];
-        for set in 1usize..1 << goals.len() {
-            let below: Vec<(f64, usize)> = (0..formats)
-                .map(|at| match set.is_power_of_two() {
-                    true if goals[set.trailing_zeros() as usize] == at => (0.0, 0),
-                    true => (f64::INFINITY, 0),
-                    false => (1..set)
-                        .filter(|half| half & set == *half)
-                        .map(|half| (tree[half][at].0 + tree[set ^ half][at].0, half))
-                        .fold((f64::INFINITY, 0), |a, b| if b.0 < a.0 { b } else { a }),
-                })
-                .collect();
-            for root in 0..formats {
-                for at in 0..formats {
-                    let price = far[root][at] + below[at].0;
-                    if price < tree[set][root].0 {
-                        tree[set][root] = (price, at, below[at].1);
-                    }
-                }
-            }
-        }
-        let mut found = Vec::new();
-        let mut open = vec![((1usize << goals.len()) - 1, usize::from(have))];
-        let price = tree[open[0].0][open[0].1].0;
-        if price.is_infinite() {
-            return (price, found);
-        }
-        while let Some((set, mut root)) = open.pop() {
-            let (_, branch, half) = tree[set][root];
-            while root != branch {
-                let to = hop[root][branch];
-                let step = Conversion { tensor, from: root as FormatId, to: to as FormatId };
-                if !found.iter().any(|c: &Conversion| c.to == step.to) {
-                    found.push(step);
-                }
-                root = to;
-            }
-            if half != 0 {
-                open.extend([(half, branch), (set ^ half, branch)]);
-            }
-        }
-        (price, found)
+    /// Whether the choice makes everything of it that is read from outside.
+    pub(crate) fn writes_all(&self, choice: &Choice) -> bool {
+        self.tensors.iter().enumerate().all(|(t, tensor)| {
+            tensor.producer.is_none_or(|n| choice.nodes.binary_search(&n).is_err())
+                || !self.is_read_outside(t, choice)
+                || choice.writes.iter().any(|w| w.0 == t)
+        })
     }
-}
 
-/// Distances between all pairs, and the first step on the way (Floyd and Warshall).
-fn shortest_paths(prices: &[Vec<f64>]) -> (Vec<Vec<f64>>, Vec<Vec<usize>>) {
-    let n = prices.len();
-    let mut far = prices.to_vec();
-    let mut hop: Vec<Vec<usize>> = vec![(0..n).collect(); n];
-    for (i, row) in far.iter_mut().enumerate() {
-        row[i] = 0.0;
+    /// Whether anyone outside the choice reads the tensor.
+    fn is_read_outside(&self, tensor: usize, choice: &Choice) -> bool {
+        let t = &self.tensors[tensor];
+        let inside = |n: &usize| choice.nodes.binary_search(n).is_ok();
+        t.wanted.is_some() || !t.consumers.iter().all(inside)
     }
-    for via in 0..n {
-        for from in 0..n {
-            for to in 0..n {
-                let price = far[from][via] + far[via][to];
-                if price < far[from][to] {
-                    far[from][to] = price;
-                    hop[from][to] = hop[from][via];
-                }
-            }
-        }
+
+    /// Whether the choice has exits besides its last node.
+    pub(crate) fn has_more_exits(&self, choice: &Choice) -> bool {
+        choice.writes.iter().any(|&(t, _)| {
+            self.tensors[t].producer != Some(choice.exit()) && self.is_read_outside(t, choice)
+        })
     }
-    (far, hop)
+
+    /// Whether covers are priced by choices and conversions alone, every choice with one exit: what
+    /// [`sweep`](crate::sweep) can solve.
+    pub fn is_plain(&self) -> bool {
+        let rules = self.recompute
+            || self.charges.iter().any(|&c| c > 0.0)
+            || !self.pins.is_empty()
+            || !self.budgets.is_empty();
+        !rules && !self.choices.iter().any(|c| self.has_more_exits(c))
+    }
 }

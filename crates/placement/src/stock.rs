@@ -54,7 +54,7 @@ impl<'a> Stocks<'a> {
         }
         let at = (tensor, have, needed);
         let problem = self.problem;
-        let compute = || problem.conversions(tensor as usize, have, needed).0;
+        let compute = || problem.conversions(tensor as usize, 1 << have, needed).0;
         *self.prices.entry(at).or_insert_with(compute)
     }
 

@@ -11,19 +11,20 @@
 //! Beyond a limit only the states of least price plus lower bound stay: the result says so.
 
 use crate::{
-    Conversion, Cover, FormatId, Problem, ProblemError,
-    order::order,
+    Cover, Finder, FormatId, Problem, ProblemError, Solution,
+    ordered::Ordered,
     stock::{Stock, Stocks},
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// When the sweep gives up exactness.
+/// When exactness is given up.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
-    /// States kept after each node; beyond that only the most promising stay and the result is not
-    /// exact.
+    /// States that the sweep keeps after each node; beyond that only the most promising stay, and the sweep
+    /// alone is not exact.
     pub states: usize,
-    /// Asked after each node; when it says yes, the sweep goes on with few states.
+    /// Asked after each node, and every 50 ms of integer programming; when it says yes, the sweep goes on with
+    /// few states, and integer programming ends with what it has.
     pub is_over: &'a dyn Fn() -> bool,
 }
 
@@ -33,188 +34,108 @@ impl Default for Limits<'_> {
     }
 }
 
+/// How far a bound may be from a price and still be called the same, as a share of it: the rounding of sums.
+pub(crate) const ROUNDING: f64 = 1e-9;
+
 /// States kept after each node when time is over.
 const HASTY_STATES: usize = 500;
 
 /// States that each state is compared with to find one that dominates it.
 const RIVALS: usize = 96;
 
-/// A cover and how it was found.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Solution {
-    /// The cover.
-    pub cover: Cover,
-    /// Whether no cheaper cover exists.
-    pub exact: bool,
-    /// States visited.
-    pub states: usize,
-}
-
-struct Step {
-    parent: u32,
-    choice: Option<u32>,
+/// How a state was reached.
+#[derive(Clone, Copy)]
+pub(crate) struct Step {
+    /// The state before it, by its place among all.
+    pub(crate) parent: u32,
+    /// The choice that was taken, if one was.
+    pub(crate) choice: Option<u32>,
 }
 
 /// A state without what it shares with its group: the stocks of the live tensors, one each.
-struct State {
+pub(crate) struct State {
     stocks: Box<[Stock]>,
     cost: f64,
-    path: u32,
+    /// Its place among all states.
+    pub(crate) path: u32,
 }
 
 /// States that have the same nodes open, and therefore the same tensors alive.
-struct Group {
+pub(crate) struct Group {
     /// Nodes left for a later exit, rising.
-    deferred: Vec<u32>,
+    pub(crate) deferred: Vec<u32>,
     /// Tensors that are still needed, rising.
     tensors: Vec<u32>,
-    states: Vec<State>,
+    pub(crate) states: Vec<State>,
 }
 
 /// A group that is being filled: the cheapest way to each state.
-struct Growing {
+pub(crate) struct Growing {
     tensors: Vec<u32>,
     outlooks: Vec<usize>,
-    states: HashMap<Box<[Stock]>, (f64, Step)>,
+    states: HashMap<Box<[Stock]>, Reached>,
+    /// Every way to each state, with the price there, where they are recorded.
+    pub(crate) steps: Vec<(u32, Step, f64)>,
 }
 
-/// The problem with its nodes numbered in the order of the sweep.
-struct Ordered<'a> {
-    problem: &'a Problem,
-    by_exit: Vec<Vec<u32>>,
-    holding: Vec<Vec<u32>>,
-    /// Nodes of each choice, rising.
-    nodes: Vec<Vec<u32>>,
-    /// Readers of each tensor.
-    consumers: Vec<Vec<u32>>,
-    /// Of each tensor: exits of the choices that read it, with the set of formats read.
-    reads: Vec<Vec<(u32, u16)>>,
-    /// The last exit of a choice that holds the node.
-    last: Vec<u32>,
-    /// A lower bound on what covering the node adds to the price of a cover.
-    share: Vec<f64>,
+/// The cheapest way to a state.
+struct Reached {
+    /// Its place in the group.
+    place: u32,
+    cost: f64,
+    step: Step,
 }
 
-impl<'a> Ordered<'a> {
-    fn new(problem: &'a Problem) -> Ordered<'a> {
-        let mut position = vec![0u32; problem.nodes];
-        for (i, n) in order(problem).into_iter().enumerate() {
-            position[n] = i as u32;
-        }
-        let place = |nodes: &[usize]| {
-            let mut placed: Vec<u32> =
-                nodes.iter().filter_map(|&n| position.get(n).copied()).collect();
-            placed.sort_unstable();
-            placed
-        };
-        let mut o = Ordered {
-            problem,
-            by_exit: vec![Vec::new(); problem.nodes],
-            holding: vec![Vec::new(); problem.nodes],
-            nodes: problem.choices.iter().map(|c| place(&c.nodes)).collect(),
-            consumers: problem.tensors.iter().map(|t| place(&t.consumers)).collect(),
-            reads: vec![Vec::new(); problem.tensors.len()],
-            last: vec![0; problem.nodes],
-            share: vec![f64::INFINITY; problem.nodes],
-        };
-        let mut alone = vec![f64::INFINITY; problem.nodes];
-        for (c, nodes) in problem.choices.iter().zip(&o.nodes) {
-            if let [n] = nodes[..] {
-                alone[n as usize] = alone[n as usize].min(c.cost);
-            }
-        }
-        for (i, c) in problem.choices.iter().enumerate() {
-            let exit = position[c.exit()];
-            o.by_exit[exit as usize].push(i as u32);
-            for &(t, f) in &c.reads {
-                match o.reads[t].last_mut() {
-                    Some(read) if read.0 == exit => read.1 |= 1 << f,
-                    _ => o.reads[t].push((exit, 1 << f)),
-                }
-            }
-            // A choice's price is shared out among its nodes as their prices alone are.
-            let weight =
-                |n: u32| if alone[n as usize].is_finite() { alone[n as usize] } else { 1.0 };
-            let whole: f64 = o.nodes[i].iter().map(|&n| weight(n)).sum();
-            for &n in &o.nodes[i] {
-                let at = n as usize;
-                o.holding[at].push(i as u32);
-                o.last[at] = o.last[at].max(exit);
-                let part = if whole > 0.0 { c.cost * weight(n) / whole } else { 0.0 };
-                o.share[at] = o.share[at].min(part);
-            }
-        }
-        o
-    }
-
-    /// Whether a node from `next` on, or a deferred node, still reads the tensor.
-    fn is_read(&self, tensor: u32, next: u32, deferred: &[u32]) -> bool {
-        let mut consumers = self.consumers[tensor as usize].iter();
-        consumers.any(|n| *n >= next || deferred.binary_search(n).is_ok())
-    }
-
-    /// Whether each deferred node lies in a choice whose exit is still to come and whose passed nodes
-    /// are all deferred.
-    fn is_completable(&self, deferred: &[u32], next: u32) -> bool {
-        deferred.iter().all(|&n| {
-            self.holding[n as usize].iter().any(|&c| {
-                let nodes = &self.nodes[c as usize];
-                let mut passed = nodes.iter().take_while(|&&m| m < next);
-                nodes.last().is_some_and(|&exit| exit >= next)
-                    && passed.all(|m| deferred.binary_search(m).is_ok())
-            })
-        })
-    }
-
-    /// What choices with an exit from `next` on may want of a tensor.
-    fn outlook(&self, stocks: &mut Stocks<'_>, tensor: u32, next: u32) -> usize {
-        let t = tensor as usize;
-        let to_come = self.reads[t].iter().filter(|r| r.0 >= next);
-        let formats = to_come.fold(0, |all, r| all | r.1);
-        let open = self.consumers[t].iter().filter(|&&n| self.last[n as usize] >= next);
-        stocks.outlook(tensor, formats, open.count() as u32)
-    }
-
-    /// The group with these nodes open before `next`; none when it cannot be completed.
-    fn open<'g>(
-        &self,
-        groups: &'g mut BTreeMap<Vec<u32>, Option<Growing>>,
-        stocks: &mut Stocks<'_>,
-        deferred: &[u32],
-        candidates: impl Iterator<Item = u32>,
-        next: u32,
-    ) -> Option<&'g mut Growing> {
-        if !groups.contains_key(deferred) {
-            let group = self.is_completable(deferred, next).then(|| {
-                let mut tensors: Vec<u32> =
-                    candidates.filter(|&t| self.is_read(t, next, deferred)).collect();
-                tensors.sort_unstable();
-                let outlooks = tensors.iter().map(|&t| self.outlook(stocks, t, next)).collect();
-                Growing { tensors, outlooks, states: HashMap::new() }
-            });
-            groups.insert(deferred.to_vec(), group);
-        }
-        groups.get_mut(deferred)?.as_mut()
-    }
-}
+/// The groups after a node, by the nodes left open; none for those that cannot be completed.
+pub(crate) type Level = BTreeMap<Vec<u32>, Option<Growing>>;
 
 impl Growing {
-    fn offer(&mut self, stocks: &mut Stocks<'_>, row: &mut [Stock], cost: f64, step: Step) {
+    fn offer(
+        &mut self,
+        o: &Ordered<'_>,
+        stocks: &mut Stocks<'_>,
+        row: &mut [Stock],
+        cost: f64,
+        step: Step,
+    ) {
         for ((stock, &t), &outlook) in row.iter_mut().zip(&self.tensors).zip(&self.outlooks) {
             let class = stocks.class(outlook, t, *stock);
             *stock = stocks.stock(outlook, class);
         }
-        match self.states.get_mut(&*row) {
-            Some(known) if known.0 <= cost => {}
-            Some(known) => *known = (cost, step),
-            None => {
-                self.states.insert(row.into(), (cost, step));
+        let place = match self.states.get_mut(&*row) {
+            Some(known) => {
+                if cost < known.cost {
+                    (known.cost, known.step) = (cost, step);
+                }
+                known.place
             }
+            None => {
+                let place = self.states.len() as u32;
+                self.states.insert(row.into(), Reached { place, cost, step });
+                place
+            }
+        };
+        if o.records {
+            self.steps.push((place, step, cost));
         }
+    }
+
+    /// The group with all its states, numbered after those whose prices are in `prices`.
+    pub(crate) fn all(self, deferred: Vec<u32>, prices: &mut Vec<f64>) -> Group {
+        let first = prices.len();
+        prices.resize(first + self.states.len(), f64::INFINITY);
+        let numbered = self.states.into_iter().map(|(stocks, reached)| {
+            let path = first + reached.place as usize;
+            prices[path] = reached.cost;
+            State { stocks, cost: reached.cost, path: path as u32 }
+        });
+        let states = numbered.collect();
+        Group { deferred, tensors: self.tensors, states }
     }
 }
 
-/// Finds the cover of least price.
+/// Finds the cover of least price of a problem that [is plain](Problem::is_plain); charges, pins and budgets
+/// of others are not looked at, and choices with several exits refused.
 ///
 /// The price of a cover is the sum of its choices' prices and, for each tensor, of the cheapest
 /// conversions from the format it was made in to all formats it is read in. `incumbents` are choices
@@ -226,38 +147,83 @@ pub fn sweep(
     incumbents: &[Vec<usize>],
 ) -> Result<Solution, ProblemError> {
     problem.check()?;
+    if let Some(choice) = problem.choices.iter().position(|c| problem.has_more_exits(c)) {
+        return Err(ProblemError::Choice { choice, why: "it has several exits" });
+    }
     let ordered = Ordered::new(problem);
     let mut stocks = Stocks::new(problem);
     let (mut patience, mut visited) = (1, 0);
-    let known = incumbents.iter().map(|choices| cover_of(problem, choices.clone()));
-    let known = known.min_by(|a, b| a.cost.total_cmp(&b.cost)).filter(|c| c.cost.is_finite());
+    let known = incumbents.iter().filter_map(|choices| problem.price_of(choices).ok());
+    let known = known.min_by(|a, b| a.cost.total_cmp(&b.cost));
+    let worst = known.as_ref().map_or(f64::INFINITY, |c| c.cost * (1.0 + ROUNDING));
     loop {
-        let (found, cut) = pass(&ordered, &mut stocks, limits, patience, &mut visited);
-        match (found, known.clone()) {
-            (Ok(cover), Some(known)) if cut && known.cost < cover.cost => {
-                return Ok(Solution { cover: known, exact: false, states: visited });
-            }
-            (Ok(cover), _) => return Ok(Solution { cover, exact: !cut, states: visited }),
-            (Err(_), Some(cover)) if cut => {
-                return Ok(Solution { cover, exact: false, states: visited });
-            }
+        let (found, least) = pass(&ordered, &mut stocks, limits, patience, worst, &mut visited);
+        let (cover, finder) = match (found, known.clone()) {
+            (Ok(cover), Some(known)) if known.cost < cover.cost => (known, Finder::Incumbent),
+            (Ok(cover), _) => (cover, Finder::Sweep),
+            (Err(_), Some(known)) => (known, Finder::Incumbent),
             // The states that were cut may have been the only ones that lead to a cover.
-            (Err(_), None) if cut => patience *= 4,
-            (Err(error), _) => return Err(error),
-        }
+            (Err(_), None) if least.is_finite() => {
+                patience *= 4;
+                continue;
+            }
+            (Err(error), None) => return Err(error),
+        };
+        let (bound, exact) = (least.min(cover.cost), least >= cover.cost);
+        return Ok(Solution { cover, bound, exact, finder, states: visited });
     }
 }
 
-/// One sweep with `patience` times the states that the limits allow, and whether states were cut.
+/// One sweep with `patience` times the states that the limits allow, and what covers by way of the states
+/// that were cut cost at least: infinite where none was. States that lead to nothing but covers above `worst`
+/// are not followed.
 fn pass(
     o: &Ordered<'_>,
     stocks: &mut Stocks<'_>,
     limits: Limits<'_>,
     patience: usize,
+    worst: f64,
     visited: &mut usize,
-) -> (Result<Cover, ProblemError>, bool) {
+) -> (Result<Cover, ProblemError>, f64) {
     let problem = o.problem;
     let limit = limits.states.max(1) * patience;
+    let mut paths = vec![Step { parent: u32::MAX, choice: None }];
+    let (mut level, _) = begin(o, stocks);
+    let (mut least, mut hasty) = (f64::INFINITY, false);
+    for node in 0..problem.nodes {
+        let growing = advance(o, stocks, &level, node as u32);
+        hasty = hasty || (limits.is_over)();
+        let most = if hasty { limit.min(HASTY_STATES * patience) } else { limit };
+        let rest: f64 = o.share[node + 1..].iter().sum();
+        let worst = if worst.is_finite() { worst - rest } else { worst };
+        let (kept, dropped) = keep(o, stocks, growing, most, worst, &mut paths);
+        least = least.min(dropped + rest);
+        level = kept;
+        *visited += level.iter().map(|g| g.states.len()).sum::<usize>();
+        if level.is_empty() {
+            let at = problem.choices.iter().zip(&o.nodes);
+            let here = at.filter(|(_, nodes)| nodes.last() == Some(&(node as u32)));
+            let named = here.map(|(c, _)| c.exit()).next().unwrap_or(node);
+            return (Err(ProblemError::Uncoverable { node: named }), least);
+        }
+    }
+    let complete = level.iter().filter(|g| g.deferred.is_empty()).flat_map(|g| &g.states);
+    let Some(best) = complete.min_by(|a, b| a.cost.total_cmp(&b.cost)) else {
+        return (Err(ProblemError::Uncoverable { node: problem.nodes.saturating_sub(1) }), least);
+    };
+    let mut path = best.path;
+    let mut choices = Vec::new();
+    while path != u32::MAX {
+        let step = &paths[path as usize];
+        choices.extend(step.choice.map(|c| c as usize));
+        path = step.parent;
+    }
+    (problem.price_of(&choices).map_err(ProblemError::from), least)
+}
+
+/// The state before the first node, and its price.
+pub(crate) fn begin(o: &Ordered<'_>, stocks: &mut Stocks<'_>) -> (Vec<Group>, f64) {
+    let problem = o.problem;
     let arriving = (0..problem.tensors.len() as u32).filter_map(|t| {
         let arrives = problem.tensors[t as usize].arrives?;
         Some((t, Stock { have: arrives, made: 0 }))
@@ -269,67 +235,62 @@ fn pass(
             start += stocks.more(t, stock, 1 << wanted);
         }
     }
-    let mut paths = vec![Step { parent: u32::MAX, choice: None }];
-    let mut level = vec![Group {
-        deferred: Vec::new(),
-        tensors: alive.iter().map(|a| a.0).collect(),
-        states: vec![State { stocks: alive.iter().map(|a| a.1).collect(), cost: start, path: 0 }],
-    }];
-    let (mut cut, mut hasty) = (false, false);
-    for node in 0..problem.nodes {
-        let next = node as u32 + 1;
-        let mut growing: BTreeMap<Vec<u32>, Option<Growing>> = BTreeMap::new();
-        for group in &level {
-            leave(o, stocks, group, node as u32, &mut growing);
-            for &index in &o.by_exit[node] {
-                exit(o, stocks, group, index, next, &mut growing);
-            }
-        }
-        hasty = hasty || (limits.is_over)();
-        let most = if hasty { limit.min(HASTY_STATES * patience) } else { limit };
-        let (kept, dropped) = keep(o, stocks, growing, most, &mut paths);
-        cut |= dropped;
-        level = kept;
-        *visited += level.iter().map(|g| g.states.len()).sum::<usize>();
-        if level.is_empty() {
-            let at = problem.choices.iter().zip(&o.nodes);
-            let here = at.filter(|(_, nodes)| nodes.last() == Some(&(node as u32)));
-            let named = here.map(|(c, _)| c.exit()).next().unwrap_or(node);
-            return (Err(ProblemError::Uncoverable { node: named }), cut);
+    let first = State { stocks: alive.iter().map(|a| a.1).collect(), cost: start, path: 0 };
+    let tensors = alive.iter().map(|a| a.0).collect();
+    (vec![Group { deferred: Vec::new(), tensors, states: vec![first] }], start)
+}
+
+/// The states after a node: it is left for a later exit, or a choice computes it.
+pub(crate) fn advance(
+    o: &Ordered<'_>,
+    stocks: &mut Stocks<'_>,
+    level: &[Group],
+    node: u32,
+) -> Level {
+    let mut growing = Level::new();
+    for group in level {
+        leave(o, stocks, group, node, &mut growing);
+        for &index in &o.by_exit[node as usize] {
+            exit(o, stocks, group, index, node + 1, &mut growing);
         }
     }
-    let complete = level.iter().filter(|g| g.deferred.is_empty()).flat_map(|g| &g.states);
-    let Some(best) = complete.min_by(|a, b| a.cost.total_cmp(&b.cost)) else {
-        return (Err(ProblemError::Uncoverable { node: problem.nodes.saturating_sub(1) }), cut);
-    };
-    let mut path = best.path;
-    let mut choices = Vec::new();
-    while path != u32::MAX {
-        let step = &paths[path as usize];
-        choices.extend(step.choice.map(|c| c as usize));
-        path = step.parent;
+    growing
+}
+
+/// The group with these nodes open before `next`; none when it cannot be completed.
+fn open<'g>(
+    o: &Ordered<'_>,
+    groups: &'g mut Level,
+    stocks: &mut Stocks<'_>,
+    deferred: &[u32],
+    candidates: impl Iterator<Item = u32>,
+    next: u32,
+) -> Option<&'g mut Growing> {
+    if !groups.contains_key(deferred) {
+        let group = o.is_completable(deferred, next).then(|| {
+            let mut tensors: Vec<u32> =
+                candidates.filter(|&t| o.is_read(t, next, deferred)).collect();
+            tensors.sort_unstable();
+            let outlooks = tensors.iter().map(|&t| o.outlook(stocks, t, next)).collect();
+            Growing { tensors, outlooks, states: HashMap::new(), steps: Vec::new() }
+        });
+        groups.insert(deferred.to_vec(), group);
     }
-    (Ok(cover_of(problem, choices)), cut)
+    groups.get_mut(deferred)?.as_mut()
 }
 
 /// Leaves a node for a later exit.
-fn leave(
-    o: &Ordered<'_>,
-    stocks: &mut Stocks<'_>,
-    group: &Group,
-    node: u32,
-    growing: &mut BTreeMap<Vec<u32>, Option<Growing>>,
-) {
+fn leave(o: &Ordered<'_>, stocks: &mut Stocks<'_>, group: &Group, node: u32, growing: &mut Level) {
     let mut deferred = group.deferred.clone();
     deferred.push(node);
     let alive = group.tensors.iter().copied();
-    let Some(target) = o.open(growing, stocks, &deferred, alive, node + 1) else { return };
+    let Some(target) = open(o, growing, stocks, &deferred, alive, node + 1) else { return };
     let mut row = Vec::new();
     for state in &group.states {
         row.clear();
         row.extend_from_slice(&state.stocks);
         let step = Step { parent: state.path, choice: None };
-        target.offer(stocks, &mut row, state.cost, step);
+        target.offer(o, stocks, &mut row, state.cost, step);
     }
 }
 
@@ -340,7 +301,7 @@ fn exit(
     group: &Group,
     index: u32,
     next: u32,
-    growing: &mut BTreeMap<Vec<u32>, Option<Growing>>,
+    growing: &mut Level,
 ) {
     let choice = &o.problem.choices[index as usize];
     let nodes = &o.nodes[index as usize];
@@ -360,7 +321,7 @@ fn exit(
     let mut before = group.tensors.clone();
     before.extend(choice.writes.iter().map(|w| w.0 as u32));
     let alive = before.iter().copied();
-    let Some(target) = o.open(growing, stocks, &deferred, alive, next) else { return };
+    let Some(target) = open(o, growing, stocks, &deferred, alive, next) else { return };
     // Where each live tensor comes from. An output that no node reads any more is settled, so that
     // many of them do not pile up.
     let from = |t: &u32| before.iter().position(|b| b == t);
@@ -391,7 +352,7 @@ fn exit(
             after.clear();
             after.extend(from.iter().map(|&i| row[i]));
             let step = Step { parent: state.path, choice: Some(index) };
-            target.offer(stocks, &mut after, cost, step);
+            target.offer(o, stocks, &mut after, cost, step);
         }
     }
 }
@@ -406,22 +367,22 @@ struct Judged {
     step: Step,
 }
 
-/// Drops dominated states, then the least promising ones beyond `limit`; tells whether there were
-/// such.
+/// Drops dominated states and those above `worst`, then the least promising ones beyond `limit`; tells the least bound of those.
 fn keep(
     o: &Ordered<'_>,
     stocks: &mut Stocks<'_>,
-    growing: BTreeMap<Vec<u32>, Option<Growing>>,
+    growing: Level,
     limit: usize,
+    worst: f64,
     paths: &mut Vec<Step>,
-) -> (Vec<Group>, bool) {
-    let mut cut = false;
+) -> (Vec<Group>, f64) {
+    let mut dropped = f64::INFINITY;
     let mut bounds = Vec::new();
     let mut judged = Vec::new();
     for (deferred, group) in growing {
         let Some(group) = group else { continue };
         let open: f64 = deferred.iter().map(|&n| o.share[n as usize]).sum();
-        let rows = group.states.into_iter().map(|(row, (cost, step))| {
+        let rows = group.states.into_iter().map(|(row, Reached { cost, step, .. })| {
             let all = row.iter().zip(&group.tensors).zip(&group.outlooks);
             let classes: Vec<usize> =
                 all.map(|((&stock, &t), &outlook)| stocks.class(outlook, t, stock)).collect();
@@ -429,7 +390,8 @@ fn keep(
             let ahead: f64 = ahead.map(|(&class, &outlook)| stocks.least(outlook, class)).sum();
             Judged { bound: cost + open + ahead, cost, classes, stocks: row, step }
         });
-        let mut rows: Vec<Judged> = rows.filter(|r| r.bound.is_finite()).collect();
+        let mut rows: Vec<Judged> =
+            rows.filter(|r| r.bound.is_finite() && r.bound <= worst).collect();
         rows.sort_by(|a, b| a.bound.total_cmp(&b.bound).then_with(|| a.stocks.cmp(&b.stocks)));
         let mut kept: Vec<Judged> = Vec::new();
         for row in rows {
@@ -448,7 +410,7 @@ fn keep(
                 continue;
             }
             if kept.len() == limit {
-                cut = true;
+                dropped = dropped.min(row.bound);
                 break;
             }
             kept.push(row);
@@ -458,9 +420,9 @@ fn keep(
     }
     let mut last = f64::INFINITY;
     if bounds.len() > limit {
-        cut = true;
         bounds.sort_by(f64::total_cmp);
         last = bounds[limit - 1];
+        dropped = dropped.min(last);
     }
     let mut room = limit;
     let mut level = Vec::new();
@@ -479,39 +441,5 @@ fn keep(
             level.push(Group { deferred, tensors, states });
         }
     }
-    (level, cut)
-}
-
-/// The cover by these choices with its conversions and its price; infinite where a format cannot be
-/// made.
-fn cover_of(problem: &Problem, mut choices: Vec<usize>) -> Cover {
-    choices.sort_by_key(|&c| problem.choices[c].exit());
-    let (conversions, converting) = conversions_of(problem, &choices);
-    let cost = choices.iter().map(|&c| problem.choices[c].cost).sum::<f64>() + converting;
-    Cover { choices, conversions, cost }
-}
-
-/// The cheapest conversions for everything that `choices` read and the outputs want, with their
-/// price.
-fn conversions_of(problem: &Problem, choices: &[usize]) -> (Vec<Conversion>, f64) {
-    let mut have: Vec<Option<FormatId>> = problem.tensors.iter().map(|t| t.arrives).collect();
-    let mut needed: Vec<u16> =
-        problem.tensors.iter().map(|t| t.wanted.map_or(0, |f| 1 << f)).collect();
-    for &c in choices {
-        for &(t, f) in &problem.choices[c].writes {
-            have[t] = Some(f);
-        }
-        for &(t, f) in &problem.choices[c].reads {
-            needed[t] |= 1 << f;
-        }
-    }
-    let (mut all, mut price) = (Vec::new(), 0.0);
-    for (t, (have, &needed)) in have.iter().zip(&needed).enumerate() {
-        if let Some(have) = *have {
-            let (more, conversions) = problem.conversions(t, have, needed);
-            all.extend(conversions);
-            price += more;
-        }
-    }
-    (all, price)
+    (level, dropped)
 }

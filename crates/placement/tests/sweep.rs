@@ -1,100 +1,13 @@
 //! The judge of the sweep: every exact cover of a small random graph, priced by its own rules.
 
+mod instances;
+
 use bricolage_placement::{Choice, Limits, Problem, ProblemError, Tensor, sweep};
+use instances::{Draw, Extras};
 use proptest::prelude::*;
 
-/// A seeded stream of small numbers.
-struct Draw(u64);
-impl Draw {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % n
-    }
-}
-
-/// A random DAG: each node reads one or two tensors made shortly before.
 fn random(seed: u64, nodes: usize, formats: usize) -> Problem {
-    let mut draw = Draw(seed);
-    let mut reads: Vec<Vec<usize>> = Vec::new();
-    for n in 0..nodes {
-        let mut from: Vec<usize> =
-            (0..1 + draw.below(2)).map(|_| n.saturating_sub(draw.below(3))).collect();
-        from.sort_unstable();
-        from.dedup();
-        reads.push(from);
-    }
-    with_choices(&mut draw, &reads, formats)
-}
-
-/// Node `n` makes tensor `n + 1`; tensor 0 is the input of the graph.
-fn with_choices(draw: &mut Draw, reads: &[Vec<usize>], formats: usize) -> Problem {
-    let nodes = reads.len();
-    let convert = |draw: &mut Draw| -> Vec<Vec<f64>> {
-        (0..formats)
-            .map(|from| {
-                (0..formats)
-                    .map(|to| match draw.below(8) {
-                        _ if from == to => 0.0,
-                        0 => f64::INFINITY,
-                        n => n as f64,
-                    })
-                    .collect()
-            })
-            .collect()
-    };
-    let tensors: Vec<Tensor> = (0..=nodes)
-        .map(|t| {
-            let consumers: Vec<usize> = (0..nodes).filter(|&n| reads[n].contains(&t)).collect();
-            let output = t > 0 && consumers.is_empty();
-            Tensor {
-                producer: t.checked_sub(1),
-                arrives: (t == 0).then_some(0),
-                wanted: output.then_some(0),
-                consumers,
-                convert: convert(draw),
-            }
-        })
-        .collect();
-    let mut problem = Problem { nodes, tensors, choices: Vec::new() };
-    for n in 0..nodes {
-        for _ in 0..2 {
-            push(&mut problem, draw, reads, vec![n], formats);
-        }
-        // Grow a region upwards through values that nobody else reads.
-        let mut region = vec![n];
-        for _ in 0..3 {
-            let grown = region
-                .iter()
-                .flat_map(|&m| reads[m].iter().filter_map(|t| t.checked_sub(1)))
-                .find(|p| {
-                    !region.contains(p)
-                        && problem.tensors[p + 1].consumers.iter().all(|c| region.contains(c))
-                });
-            let Some(grown) = grown else { break };
-            region.push(grown);
-            region.sort_unstable();
-            push(&mut problem, draw, reads, region.clone(), formats);
-        }
-    }
-    problem
-}
-
-fn push(
-    problem: &mut Problem,
-    draw: &mut Draw,
-    reads: &[Vec<usize>],
-    nodes: Vec<usize>,
-    formats: usize,
-) {
-    let mut inputs: Vec<usize> = nodes.iter().flat_map(|&n| reads[n].iter().copied()).collect();
-    inputs.sort_unstable();
-    inputs.dedup();
-    inputs.retain(|t| t.checked_sub(1).is_none_or(|p| !nodes.contains(&p)));
-    let exit = nodes[nodes.len() - 1];
-    let reads = inputs.into_iter().map(|t| (t, draw.below(formats) as u8)).collect();
-    let writes = vec![(exit + 1, draw.below(formats) as u8)];
-    problem.choices.push(Choice { nodes, reads, writes, cost: draw.below(20) as f64 });
+    instances::random(seed, nodes, formats, Extras::default())
 }
 
 /// The least price over every exact cover, by picking a choice for the first uncovered node.
@@ -201,7 +114,7 @@ fn a_long_chain_of_diamonds_stays_linear() {
                 [vec![4 * d], vec![4 * d + 1], vec![4 * d + 1], vec![4 * d + 2, 4 * d + 3]]
             })
             .collect();
-        let problem = with_choices(&mut Draw(7), &reads, 3);
+        let problem = instances::with_choices(&mut Draw(7), &reads, 3, 20);
         sweep(&problem, Limits::default(), &[]).unwrap().states
     };
     let (short, long) = (states(25), states(100));
@@ -222,13 +135,15 @@ fn faults_are_named() {
         reads: vec![(nodes[0], 0)],
         writes: vec![(nodes[nodes.len() - 1] + 1, 0)],
         cost: 1.0,
+        backend: 0,
     };
     let tensors = vec![
         tensor(None, &[0], None),
         tensor(Some(0), &[1], Some(0)),
         tensor(Some(1), &[], Some(0)),
     ];
-    let mut problem = Problem { nodes: 2, tensors, choices: vec![choice(&[0])] };
+    let mut problem =
+        Problem { nodes: 2, tensors, choices: vec![choice(&[0])], ..Problem::default() };
     assert_eq!(sweep(&problem, Limits::default(), &[]), Err(ProblemError::Uncoverable { node: 1 }));
     problem.choices.push(choice(&[0, 1]));
     let error = sweep(&problem, Limits::default(), &[]).unwrap_err();
@@ -256,7 +171,7 @@ fn pyramid(seed: u64, levels: usize, formats: usize) -> Problem {
         joined.push(last);
     }
     reads.push(joined);
-    with_choices(&mut draw, &reads, formats)
+    instances::with_choices(&mut draw, &reads, formats, 20)
 }
 
 /// The choices of least price for the nodes alone, with every value in format 0.
@@ -267,7 +182,8 @@ fn one_backend(problem: &mut Problem) -> Vec<usize> {
             .filter(|&t| problem.tensors[t].consumers.contains(&n))
             .map(|t| (t, 0))
             .collect();
-        let choice = Choice { nodes: vec![n], reads, writes: vec![(n + 1, 0)], cost: 9.0 };
+        let choice =
+            Choice { nodes: vec![n], reads, writes: vec![(n + 1, 0)], cost: 9.0, backend: 0 };
         problem.choices.push(choice);
     }
     (first..problem.choices.len()).collect()
@@ -350,6 +266,7 @@ fn a_cut_that_leads_nowhere_is_taken_back() {
         reads: vec![(node, read)],
         writes: vec![(node + 1, write)],
         cost,
+        backend: 0,
     };
     let problem = Problem {
         nodes: 3,
@@ -367,6 +284,7 @@ fn a_cut_that_leads_nowhere_is_taken_back() {
             choice(2, 1, 1, 1.0),
             choice(2, 0, 0, 1.0),
         ],
+        ..Problem::default()
     };
     for is_over in [&(|| false) as &dyn Fn() -> bool, &|| true] {
         let solution = sweep(&problem, Limits { states: 1, is_over }, &[]).unwrap();

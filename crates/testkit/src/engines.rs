@@ -7,7 +7,7 @@ use crate::{
 };
 use bricolage_backend::{Backend, BackendKind, Policy, Registry, Setting};
 use bricolage_backends::{Native, Reference, foreign};
-use bricolage_ir::{Error, Graph, Op, Unary, ValueId, evaluate, verify};
+use bricolage_ir::{Error, Graph, Op, ValueId, evaluate, ops::Unary, verify};
 use bricolage_measure::Machine;
 use bricolage_onnx::{export, import};
 use bricolage_placement::{Placed, gather_whole};
