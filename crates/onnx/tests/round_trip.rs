@@ -82,7 +82,6 @@ fn large_constants_of_a_structure_lie_apart() {
     let error = import(Storage::copy_of(&structure.bytes), None).unwrap_err();
     assert_eq!(error.code(), "onnx::external-data");
     let whole = inline(&structure.bytes, &structure.weights).unwrap();
-    assert_eq!(import(Storage::copy_of(&whole), None).unwrap().graph.nodes().count(), 2);
     let same = import(Storage::copy_of(&export(&graph).unwrap()), None).unwrap();
     let text = |g: &bricolage_ir::Graph| bricolage_ir::print(g);
     assert_eq!(text(&import(Storage::copy_of(&whole), None).unwrap().graph), text(&same.graph));
