@@ -465,3 +465,70 @@ fn conversions_are_offered_where_their_condition_holds() {
     assert!(backend.convert(&dims, &to, &plain).is_none());
     assert!(backend.convert(&dims, &plain, &last(DType::F64)).is_none());
 }
+
+/// What the seed reads from outside may lie inside of what grows from it.
+#[test]
+fn rules_grow_over_what_their_seed_reads() {
+    let file = "backend e {}
+        rule up {
+          seed: s@relu(x@_);
+          grow: up #broadcast while region.nodes < 3;
+          formats: { x: f32:plain; }
+        }";
+    let entries = vec!["up".to_owned()];
+    let backend = load(file, Library { entries, ..Library::default() }).unwrap();
+    let mut m = Model { graph: Graph::new("chain") };
+    let x = m.graph.input("x", TensorType::fixed(DType::F32, &[2, 4]));
+    let mut last = x;
+    for name in ["a", "b", "c"] {
+        last = m.add(name, Unary::Neg, &[Some(last)]);
+    }
+    let y = m.add("y", Unary::Relu, &[Some(last)]);
+    m.graph.outputs = vec![y];
+    let found = summary(&m.graph, &backend.propose(&m.graph, m.node("y"), &SETTING));
+    let one = |nodes: &str| format!("up up in f32:plain out f32:plain of {nodes}");
+    assert_eq!(found, ["y", "c y", "b c y"].map(one));
+}
+
+/// An update in place and a node that waits for others are no part of any region.
+#[test]
+fn nodes_with_other_duties_are_left_alone() {
+    let file = "backend e {} pattern p { match: relu(neg(_)); }";
+    let entries = vec!["p".to_owned()];
+    let backend = load(file, Library { entries, ..Library::default() }).unwrap();
+    for waits in [false, true] {
+        let mut m = Model { graph: Graph::new("duties") };
+        let x = m.graph.input("x", TensorType::fixed(DType::F32, &[2]));
+        let (a, other) =
+            (m.add("a", Unary::Neg, &[Some(x)]), m.add("other", Unary::Neg, &[Some(x)]));
+        let y = m.add("y", Unary::Relu, &[Some(a)]);
+        m.graph.outputs = vec![y, other];
+        match waits {
+            true => m.graph.add_control_edge(m.node("other"), m.node("a")),
+            false => m.graph.add_alias(m.node("a"), 0, 0),
+        }
+        let proposals = backend.propose(&m.graph, m.node("y"), &SETTING);
+        assert_eq!(proposals.candidates, []);
+        let why = "needs nodes that neither write in place nor wait for others, found that of `a`";
+        assert_eq!(proposals.declined[0].why, why);
+    }
+}
+
+/// A leaf that the region computes is no operand of its kernel.
+#[test]
+fn leaves_come_from_outside() {
+    let file = "backend e {} pattern p { match: add(relu(_), _); }";
+    let entries = vec!["p".to_owned()];
+    let backend = load(file, Library { entries, ..Library::default() }).unwrap();
+    let mut m = Model { graph: Graph::new("twice") };
+    let x = m.graph.input("x", TensorType::fixed(DType::F32, &[2]));
+    let r = m.add("r", Unary::Relu, &[Some(x)]);
+    let y = m.add("y", Binary::Add, &[Some(r), Some(r)]);
+    m.graph.outputs = vec![y];
+    let proposals = backend.propose(&m.graph, m.node("y"), &SETTING);
+    assert_eq!(proposals.candidates, []);
+    assert_eq!(
+        proposals.declined[0].why,
+        "needs `r` from outside, found that the region computes it"
+    );
+}

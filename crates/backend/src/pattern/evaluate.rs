@@ -47,8 +47,10 @@ impl Scope<'_> {
     pub(super) fn check(&self, condition: &Condition) -> Result<(), String> {
         for clause in &condition.0 {
             let mut faults = Vec::new();
-            if self.truth(&clause.code, &mut Vec::new(), &mut faults) != Truth::True {
-                return Err(format!("needs {}, found {}", clause.text, self.found(clause, faults)));
+            let truth = self.truth(&clause.code, &mut Vec::new(), &mut faults);
+            if truth != Truth::True {
+                let found = self.found(clause, truth, faults);
+                return Err(format!("needs {}, found {found}", clause.text));
             }
         }
         Ok(())
@@ -60,7 +62,7 @@ impl Scope<'_> {
         condition.0.iter().map(one).min().unwrap_or(Truth::True)
     }
 
-    fn found(&self, clause: &Clause, faults: Vec<String>) -> String {
+    fn found(&self, clause: &Clause, truth: Truth, faults: Vec<String>) -> String {
         let mut all: Vec<String> = Vec::new();
         for way in &clause.shown {
             if let Ok(value) = self.way(way, &[]) {
@@ -72,7 +74,11 @@ impl Scope<'_> {
                 all.push(fault);
             }
         }
-        if all.is_empty() { "that it does not hold".to_owned() } else { all.join(", ") }
+        match (all.is_empty(), truth) {
+            (false, _) => all.join(", "),
+            (true, Truth::Unknown) => "that it is not known".to_owned(),
+            (true, _) => "that it does not hold".to_owned(),
+        }
     }
 
     pub(super) fn truth(

@@ -47,7 +47,7 @@ pub(super) struct Grown {
 
 /// A region that grew, or a limit that cut something off.
 pub(super) enum Find {
-    /// Nodes, with the bindings of the seed.
+    /// Nodes, with the bindings of the seed; a rule has no leaves.
     Region(Match),
     /// More than the limits allow, in words.
     Cut(String),
@@ -80,7 +80,9 @@ impl Grower<'_> {
                 }
                 for nodes in grown.sets {
                     if self.exit_of(&nodes) == Some(exit) && known.insert(nodes.clone()) {
-                        finds.push(Find::Region(Match { nodes, ..seed.clone() }));
+                        // What was outside of the seed may be inside now.
+                        let leaves = Vec::new();
+                        finds.push(Find::Region(Match { nodes, leaves, ..seed.clone() }));
                     }
                 }
             }
@@ -180,7 +182,7 @@ impl Grower<'_> {
         };
         found.sort_unstable();
         found.dedup();
-        found.retain(|n| !set.contains(n) && self.takes(*n, step, seed));
+        found.retain(|n| !set.contains(n) && self.takes(*n, set.len(), step, seed));
         found.into_iter().map(|n| vec![n]).collect()
     }
 
@@ -208,7 +210,7 @@ impl Grower<'_> {
             }
             let readers = self.readers(&whole);
             let next = readers.iter().copied().min_by_key(|&n| self.view.rank(n))?;
-            if !self.takes(next, step, seed) {
+            if !self.takes(next, whole.len(), step, seed) {
                 return None;
             }
             whole.push(next);
@@ -218,8 +220,8 @@ impl Grower<'_> {
         }
     }
 
-    /// Whether a step takes a node in.
-    fn takes(&self, node: NodeId, step: &GrowStep, seed: &Match) -> bool {
+    /// Whether a step takes a node into a region of `size` nodes.
+    fn takes(&self, node: NodeId, size: usize, step: &GrowStep, seed: &Match) -> bool {
         if !step.ops.iter().any(|&set| self.view.is(node, set)) {
             return false;
         }
@@ -232,7 +234,7 @@ impl Grower<'_> {
             view: Some(self.view),
             setting: Some(self.setting),
             bindings: &bindings,
-            nodes: seed.nodes.len(),
+            nodes: size,
             tensor: None,
         };
         scope.holds(&step.condition) == Truth::True

@@ -311,6 +311,8 @@ impl<'a> Loader<'a> {
 }
 
 fn grow_steps(written: &[Grow], names: &mut Names<'_>) -> Vec<GrowStep> {
+    // A region that grows has no exit yet.
+    names.forget("exit");
     names.add("node", None, false);
     let mut steps = Vec::new();
     for grow in written {

@@ -97,6 +97,11 @@ impl<'a> Names<'a> {
         }
     }
 
+    /// Lets nothing that follows name a slot.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.slots.iter_mut().filter(|s| s.name == name).for_each(|s| s.name.clear());
+    }
+
     pub(super) fn has_attribute(&self, slot: usize, name: &str) -> bool {
         self.slots[slot].attributes.as_ref().unwrap_or(&self.attributes).contains(name)
     }

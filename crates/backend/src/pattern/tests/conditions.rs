@@ -489,5 +489,6 @@ fn refusals_name_the_clause_and_the_values() {
     assert_eq!(why("gone.rank == 1"), "needs gone.rank == 1, found no `gone.rank`");
     assert_eq!(why("!(gone.rank == 1)"), "needs !gone.rank == 1, found no `gone.rank`");
     assert_eq!(why("x.dtype == \"f64\""), "needs x.dtype == \"f64\", found x.dtype = \"f32\"");
+    assert_eq!(why("mac(c) > 9"), "needs mac(c) > 9, found that it is not known");
     assert_eq!(why("same(x, y)"), "needs same(x, y), found that it does not hold");
 }

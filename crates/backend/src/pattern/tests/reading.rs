@@ -373,6 +373,11 @@ fn names_that_are_taken_are_refused() {
             "let a = relu(b);",
             "h:1:27: needs the name of a pattern or of an op with its operands, found `b`",
         ),
+        (
+            "rule r { seed: relu(_); grow: up relu while exit.uses == 1; }",
+            "h:1:19: needs an entry of the library, found `r`\n\
+             h:1:58: needs the name of a value of the pattern, found `exit`",
+        ),
         ("let f(x) = relu(x); let a = f(_, _);", "h:1:42: needs 1 patterns for `f`, found 2"),
     ] {
         assert_eq!(says(&format!("{head}{text}")), found, "{text}");
