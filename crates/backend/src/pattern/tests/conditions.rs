@@ -492,3 +492,35 @@ fn refusals_name_the_clause_and_the_values() {
     assert_eq!(why("mac(c) > 9"), "needs mac(c) > 9, found that it is not known");
     assert_eq!(why("same(x, y)"), "needs same(x, y), found that it does not hold");
 }
+
+#[test]
+fn numbers_that_do_not_fit_are_faults_and_never_wrap() {
+    let world = world();
+    let view = View::new(&world.graph);
+    let holds = |text: &str| world.scope(&view).holds(&world.compile(&expression(text)));
+    let most = i64::MAX;
+    for text in [
+        format!("{most} + 1 == -{most} - 1"),
+        format!("-{most} - 2 == {most}"),
+        format!("{most} * 2 == -2"),
+        format!("(-{most} - 1) / -1 == -{most} - 1"),
+        format!("(-{most} - 1) % -1 == 0"),
+        format!("-(-{most} - 1) == -{most} - 1"),
+        "1 / 0 == 0".to_owned(),
+        "1 % 0 == 0".to_owned(),
+        "!(1 / 0 == 0)".to_owned(),
+        "aligned(x.rank, 0)".to_owned(),
+        "x.rank && true".to_owned(),
+        "x.rank == true".to_owned(),
+        "x.dtype < \"f64\"".to_owned(),
+    ] {
+        assert_eq!(holds(&text), Truth::Fault, "{text}");
+    }
+    assert_eq!(holds("x.rank == 4 || 1 / 0 == 0"), Truth::True);
+    assert_eq!(holds("x.rank == 3 && 1 / 0 == 0"), Truth::False);
+    assert_eq!(holds("x.dim[0] == 1 || 1 / 0 == 0"), Truth::Unknown);
+    assert_eq!(
+        holds(&format!("{most} - {most} == 0 && -7 / 2 == -3 && -7 % 2 == -1")),
+        Truth::True
+    );
+}

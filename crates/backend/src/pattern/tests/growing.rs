@@ -11,7 +11,12 @@ use crate::{
         view::{OpSet, View},
     },
 };
-use bricolage_ir::{Graph, NodeId};
+use bricolage_ir::{
+    Graph, NodeId, Op, ValueId,
+    ops::{Binary, Unary},
+    origin,
+};
+use bricolage_tensor::{DType, TensorType};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -191,11 +196,65 @@ fn is_region(graph: &Graph, set: &Set) -> bool {
         && set.iter().all(|&n| !read_inside(n) || !read_outside(n))
 }
 
+/// A rule with one way to grow.
+fn rule(seed: &str, direction: Direction, class: &str, meet: bool, max_nodes: usize) -> Growth {
+    let (seed, names) = compiled(&pattern(seed)).unwrap();
+    let ops = vec![OpSet::class(class).unwrap()];
+    let step = GrowStep { direction, ops, meet, condition: Condition::default() };
+    Growth { seed, steps: vec![step], max_nodes, max_depth: max_nodes, slots: names.len() + 1 }
+}
+
+/// Ways of different lengths from one node to another, with a diamond on the longer way; then what follows.
+#[test]
+fn growth_to_a_meeting_takes_in_all_ways() {
+    let mut graph = Graph::new("ways");
+    let x = graph.input("x", TensorType::fixed(DType::F32, &[2]));
+    let mut add =
+        |op: Op, inputs: &[ValueId], name: &str| graph.add1(op, inputs, origin(name)).unwrap();
+    let [neg, relu] = [Unary::Neg, Unary::Relu].map(Op::Unary);
+    let plus = Op::Binary(Binary::Add);
+    let start = add(neg, &[x], "start");
+    let split = add(relu.clone(), &[start], "split");
+    let left = add(relu.clone(), &[split], "left");
+    let right = add(relu.clone(), &[split], "right");
+    let join = add(plus.clone(), &[left, right], "join");
+    let last = add(relu.clone(), &[join], "last");
+    let meeting = add(plus, &[start, last], "meeting");
+    let after = add(relu, &[meeting], "after");
+    graph.outputs = vec![after];
+    let growth = rule("neg(_)", Direction::Down, "elementwise", true, 8);
+    let view = View::new(&graph);
+    let grower = Grower { view: &view, setting: SETTING, growth: &growth };
+    let exit = graph.producer(start).unwrap();
+    let seed = matches(&view, &growth.seed, growth.slots, exit).all.remove(0);
+    let sets: BTreeSet<Set> =
+        grower.grow(&seed).sets.into_iter().map(|s| s.into_iter().collect()).collect();
+    assert_eq!(sets.iter().map(Set::len).collect::<BTreeSet<_>>(), BTreeSet::from([1, 7, 8]));
+    assert_eq!(sets, brute(&view, &growth, &seed.nodes));
+}
+
+/// A seed is found from an exit as far away as a region is long.
+#[test]
+fn the_longest_region_is_found_from_its_exit() {
+    let mut graph = Graph::new("chain");
+    let mut last = graph.input("x", TensorType::fixed(DType::F32, &[2]));
+    for i in 0..6 {
+        let op = Op::Unary(if i == 0 { Unary::Neg } else { Unary::Relu });
+        last = graph.add1(op, &[last], origin("n")).unwrap();
+    }
+    graph.outputs = vec![last];
+    let view = View::new(&graph);
+    let exit = graph.producer(last).unwrap();
+    for (max_nodes, expected) in [(5, 0), (6, 1)] {
+        let growth = rule("neg(_)", Direction::Down, "elementwise", false, max_nodes);
+        let grower = Grower { view: &view, setting: SETTING, growth: &growth };
+        assert_eq!(grower.ending_at(exit).len(), expected, "{max_nodes} nodes");
+    }
+}
+
 /// A limit that cuts something off is said, once, where the seed ends.
 #[test]
 fn more_sets_than_may_be_kept_are_reported() {
-    use bricolage_ir::{Op, ops::Unary, origin};
-    use bricolage_tensor::{DType, TensorType};
     let mut graph = Graph::new("star");
     let x = graph.input("x", TensorType::fixed(DType::F32, &[2]));
     let hub = graph.add1(Op::Unary(Unary::Neg), &[x], origin("hub")).unwrap();
@@ -203,12 +262,7 @@ fn more_sets_than_may_be_kept_are_reported() {
         let ray = graph.add1(Op::Unary(Unary::Relu), &[hub], origin(&format!("ray{i}"))).unwrap();
         graph.outputs.push(ray);
     }
-    let (seed, names) = compiled(&pattern("neg(_)")).unwrap();
-    let condition = Condition::default();
-    let ops = vec![OpSet::named("relu").unwrap()];
-    let step = GrowStep { direction: Direction::Down, ops, meet: false, condition };
-    let growth =
-        Growth { seed, steps: vec![step], max_nodes: 9, max_depth: 8, slots: names.len() + 1 };
+    let growth = rule("neg(_)", Direction::Down, "elementwise", false, 9);
     let view = View::new(&graph);
     let grower = Grower { view: &view, setting: SETTING, growth: &growth };
     let exit = graph.producer(hub).unwrap();
@@ -218,6 +272,5 @@ fn more_sets_than_may_be_kept_are_reported() {
         .filter_map(|f| if let Find::Cut(why) = f { Some(why) } else { None })
         .collect();
     assert_eq!(cuts.len(), 1);
-    // The seed, 8 pairs, 28 and 27 of 56 sets of four: the rest of these was seen.
     assert!(cuts[0].starts_with("keeps 64 sets that grow from a seed, and leaves"), "{}", cuts[0]);
 }
