@@ -271,4 +271,61 @@ mod tests {
         assert_eq!(leaky, BTreeSet::from(["alpha".to_owned()]));
         assert!(all_attributes().contains("epsilon"));
     }
+
+    /// Classes follow from axes and bodies; these are what people call the ops.
+    #[test]
+    fn ops_are_in_the_classes_that_people_put_them_in() {
+        use bricolage_ir::{
+            ops::{
+                Cast, Concat, Conv, Gather, LayerNorm, MatMul, Reduce, ReduceKind, Select, Softmax,
+                Transpose,
+            },
+            origin,
+        };
+        use bricolage_tensor::{DType, TensorType};
+        let mut graph = Graph::new("classes");
+        let mut input = |name: &str, dtype: DType, dims: &[i64]| {
+            graph.input(name, TensorType::fixed(dtype, dims))
+        };
+        let x = input("x", DType::F32, &[3, 3]);
+        let row = input("row", DType::F32, &[3]);
+        let mask = input("mask", DType::Bool, &[3, 3]);
+        let at = input("at", DType::I64, &[2]);
+        let (image, filter) =
+            (input("image", DType::F32, &[1, 2, 5, 5]), input("filter", DType::F32, &[4, 2, 3, 3]));
+        let reduce = |kind| Op::from(Reduce { kind, axes: vec![1], keep_dims: true });
+        let pointwise = &["injective", "broadcast", "elementwise"][..];
+        let norm = LayerNorm { axis: 1, epsilon: 1e-5.into(), rms: false, statistics: false };
+        let cases: Vec<(Op, Vec<ValueId>, &[&str])> = vec![
+            (Unary::Relu.into(), vec![x], pointwise),
+            (Binary::Add.into(), vec![x, x], pointwise),
+            (Select.into(), vec![mask, x, x], pointwise),
+            (Cast::to(DType::F64).into(), vec![x], pointwise),
+            (Binary::Add.into(), vec![x, row], &pointwise[..2]),
+            (Transpose { perm: vec![1, 0] }.into(), vec![x], &pointwise[..1]),
+            (Concat { axis: 0 }.into(), vec![x, x], &pointwise[..1]),
+            (reduce(ReduceKind::Sum), vec![x], &["reduce"]),
+            (reduce(ReduceKind::SumSquare), vec![x], &["reduce"]),
+            (reduce(ReduceKind::Max), vec![x], &["reduce"]),
+            (MatMul::default().into(), vec![x, x], &["anchor"]),
+            (Conv::plain(2).into(), vec![image, filter], &["anchor"]),
+            (Softmax { axis: 1, log: false }.into(), vec![x], &["opaque"]),
+            (norm.into(), vec![x], &["opaque"]),
+            (Gather { axis: 0 }.into(), vec![x, at], &["opaque"]),
+        ];
+        for (op, inputs, expected) in cases {
+            let text = op.to_string();
+            let y = graph.add1(op, &inputs, origin("y")).unwrap();
+            let view = View::new(&graph);
+            let node = graph.producer(y).unwrap();
+            let found: Vec<&str> = CLASSES
+                .iter()
+                .filter(|(name, _)| view.is(node, OpSet::class(name).unwrap()))
+                .map(|(name, _)| *name)
+                .collect();
+            let mut expected = expected.to_vec();
+            expected.sort_by_key(|e| CLASSES.iter().position(|(name, _)| name == e));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
 }
