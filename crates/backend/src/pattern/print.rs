@@ -1,7 +1,6 @@
 //! Prints what a pattern file says.
 
 use super::syntax::*;
-use crate::BackendKind;
 use std::fmt::{Display, Formatter, Result};
 
 /// Things with a text between them.
@@ -54,11 +53,7 @@ impl Display for BackendDeclaration {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         writeln!(f, "backend {} {{", self.name)?;
         if let Some(kind) = self.kind {
-            let word = match kind {
-                BackendKind::Reference => "reference",
-                BackendKind::OpLibrary => "op_library",
-                BackendKind::GraphEngine => "graph_engine",
-            };
+            let word = KINDS.iter().find(|(_, k)| *k == kind).map_or("", |(word, _)| *word);
             writeln!(f, "  kind: {word};")?;
         }
         if let Some(plugin) = &self.plugin {

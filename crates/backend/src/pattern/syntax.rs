@@ -70,6 +70,20 @@ pub struct BackendDeclaration {
     pub requires: Option<Expression>,
 }
 
+/// Kinds of backends that files may be about, by their words.
+pub(super) const KINDS: &[(&str, BackendKind)] = &[
+    ("op_library", BackendKind::OpLibrary),
+    ("graph_engine", BackendKind::GraphEngine),
+    ("reference", BackendKind::Reference),
+];
+
+/// What kernels do to the numbers, by the words of the language.
+pub(super) const NUMERICS: &[(&str, Numerics)] = &[
+    ("exact", Numerics::Exact),
+    ("reassociates", Numerics::Reassociates),
+    ("reduced", Numerics::Reduced),
+];
+
 /// A pattern with a name, and places for others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Let {

@@ -7,6 +7,9 @@ use crate::{
 };
 use bricolage_ir::Numerics;
 
+const DIRECTIONS: &[(&str, Direction)] =
+    &[("down", Direction::Down), ("up", Direction::Up), ("side", Direction::Side)];
+
 impl Parser {
     pub(super) fn declaration(&mut self) -> Result<Declaration, Fault> {
         let word = match self.peek() {
@@ -79,26 +82,21 @@ impl Parser {
     }
 
     fn kind(&mut self) -> Result<BackendKind, Fault> {
-        let all = [
-            ("op_library", BackendKind::OpLibrary),
-            ("graph_engine", BackendKind::GraphEngine),
-            ("reference", BackendKind::Reference),
-        ];
-        match all.iter().find(|(word, _)| self.eat_word(word)) {
-            Some((_, kind)) => Ok(*kind),
-            None => self.needed("`op_library`, `graph_engine` or `reference`"),
-        }
+        self.word_of(KINDS)
     }
 
     fn numerics(&mut self) -> Result<Numerics, Fault> {
-        let all = [
-            ("exact", Numerics::Exact),
-            ("reassociates", Numerics::Reassociates),
-            ("reduced", Numerics::Reduced),
-        ];
+        self.word_of(NUMERICS)
+    }
+
+    /// What one of a few words stands for.
+    fn word_of<T: Copy>(&mut self, all: &[(&str, T)]) -> Result<T, Fault> {
         match all.iter().find(|(word, _)| self.eat_word(word)) {
-            Some((_, numerics)) => Ok(*numerics),
-            None => self.needed("`exact`, `reassociates` or `reduced`"),
+            Some((_, found)) => Ok(*found),
+            None => {
+                let words: Vec<String> = all.iter().map(|(word, _)| format!("`{word}`")).collect();
+                self.needed(words.join(" or "))
+            }
         }
     }
 
@@ -189,10 +187,7 @@ impl Parser {
     }
 
     fn grow(&mut self) -> Result<Grow, Fault> {
-        let all = [("down", Direction::Down), ("up", Direction::Up), ("side", Direction::Side)];
-        let Some((_, direction)) = all.iter().find(|(word, _)| self.eat_word(word)) else {
-            return self.needed("`down`, `up` or `side`");
-        };
+        let direction = self.word_of(DIRECTIONS)?;
         let ops = self.ops()?;
         let mut meet = false;
         if self.eat_word("via") {
@@ -203,7 +198,7 @@ impl Parser {
             }
         }
         let condition = if self.eat_word("while") { Some(self.expression()?) } else { None };
-        Ok(Grow { direction: *direction, ops, meet, condition })
+        Ok(Grow { direction, ops, meet, condition })
     }
 
     fn convert(&mut self) -> Result<Convert, Fault> {

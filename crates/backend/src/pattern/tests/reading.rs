@@ -1,11 +1,7 @@
 //! Files read back as they were printed, and hostile ones are refused in words.
 
 use super::Dice;
-use crate::{
-    BackendKind,
-    pattern::{FaultKind, Library, PatternError, syntax::*},
-};
-use bricolage_ir::Numerics;
+use crate::pattern::{FaultKind, Library, PatternError, syntax::*};
 use bricolage_tensor::{DType, Layout};
 use proptest::prelude::*;
 
@@ -166,9 +162,7 @@ fn claim(dice: &mut Dice<'_>) -> Claim {
             .map(|_| (0..dice.roll(3)).map(|_| named(dice)).collect())
             .collect(),
         entry: some(dice, |dice| Name::from(text(dice).as_str())),
-        numerics: some(dice, |d| {
-            d.pick(&[Numerics::Exact, Numerics::Reassociates, Numerics::Reduced])
-        }),
+        numerics: some(dice, |d| d.pick(NUMERICS).1),
     }
 }
 
@@ -177,13 +171,11 @@ fn declaration(dice: &mut Dice<'_>) -> Declaration {
     match dice.roll(6) {
         0 => Declaration::Backend(BackendDeclaration {
             name: name(dice),
-            kind: some(dice, |d| {
-                d.pick(&[BackendKind::OpLibrary, BackendKind::GraphEngine, BackendKind::Reference])
-            }),
+            kind: some(dice, |d| d.pick(KINDS).1),
             plugin: some(dice, text),
             version: some(dice, |dice| (text(dice), text(dice))),
             covers: some(dice, text),
-            numerics: some(dice, |_| Numerics::Exact),
+            numerics: some(dice, |d| d.pick(NUMERICS).1),
             requires: some(dice, |dice| expression(dice, 3)),
         }),
         1 => Declaration::Let(Let {
