@@ -4,6 +4,7 @@
 //! Which candidate is used is decided by measurement.
 
 mod candidate;
+pub mod pattern;
 mod policy;
 mod region;
 mod registry;

@@ -57,6 +57,23 @@ impl Region {
         Ok(Region { nodes, inputs: boundary.inputs, constants: boundary.constants, outputs })
     }
 
+    /// The nodes of a set, each once and after those of the set that it reads; the oldest first where there
+    /// is a choice.
+    pub fn in_order(graph: &Graph, mut left: Vec<NodeId>) -> Vec<NodeId> {
+        left.sort_unstable();
+        left.dedup();
+        let mut order = Vec::with_capacity(left.len());
+        while !left.is_empty() {
+            let waits = |n: &NodeId| {
+                let inputs = graph.node(*n).inputs.iter().flatten();
+                inputs.filter_map(|&v| graph.producer(v)).any(|p| left.contains(&p))
+            };
+            let next = left.iter().position(|n| !waits(n)).expect("graphs have no cycles");
+            order.push(left.remove(next));
+        }
+        order
+    }
+
     /// The only node that is read from outside.
     pub fn exit(&self) -> NodeId {
         self.nodes[self.nodes.len() - 1]

@@ -4,6 +4,7 @@ use super::{
     Proposal, scalar,
     view::{PLAIN, View, blocked, channels_last, with_halo},
 };
+use bricolage_backend::Region;
 use bricolage_ir::{Node, NodeId, Numerics, Op, ValueId};
 use bricolage_kernels::{Instruction, PointwiseOperand, PointwiseSpec, Spec, Unary};
 use bricolage_tensor::{DType, Format, Tensor};
@@ -62,21 +63,6 @@ fn regions(view: &View<'_>, exit: NodeId) -> Vec<Vec<NodeId>> {
         all.push(region);
     }
     all
-}
-
-/// The nodes of a region, every one after those that it reads; the oldest first where there is a choice.
-fn in_order(view: &View<'_>, mut left: Vec<NodeId>) -> Vec<NodeId> {
-    left.sort_unstable();
-    let mut order = Vec::with_capacity(left.len());
-    while !left.is_empty() {
-        let waits = |n: &NodeId| {
-            let inputs = view.node(*n).inputs.iter().flatten();
-            inputs.filter_map(|&v| view.graph.producer(v)).any(|p| left.contains(&p))
-        };
-        let next = left.iter().position(|n| !waits(n)).expect("graphs have no cycles");
-        order.push(left.remove(next));
-    }
-    order
 }
 
 /// The program of a region, its operands in the order of first use, and the constants among them.
@@ -163,7 +149,7 @@ pub(super) fn pointwise(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal>, 
     let dtype = view.dtype(output).ok_or("needs a tensor")?;
     let mut all = Vec::new();
     for nodes in regions(view, exit) {
-        let nodes = in_order(view, nodes);
+        let nodes = Region::in_order(view.graph, nodes);
         let Some(p) = program(view, &nodes) else {
             return Err("needs constants that kernels read".to_owned());
         };

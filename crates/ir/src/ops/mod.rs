@@ -12,6 +12,7 @@ mod dft;
 mod dynamic;
 mod einsum;
 mod elements;
+mod fields;
 mod found;
 mod gather;
 mod linear_attention;
@@ -177,6 +178,12 @@ macro_rules! ops {
             /// The name used in text forms.
             pub const fn name(self) -> &'static str {
                 match self { $(OpKind::$name => stringify!($name),)* }
+            }
+
+            /// Names of the attributes, as they stand in the text form; none for scalar functions, which
+            /// have parameters of their own.
+            pub fn attribute_names(self) -> &'static [&'static str] {
+                match self { $(OpKind::$name => fields::fields::<$name>(),)* }
             }
 
             /// Reads the attributes of an op of this kind from their text form.
