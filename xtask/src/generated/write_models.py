@@ -91,7 +91,7 @@ def rounded(value, rng):
     if value.dtype.kind != "f":
         return value
     error = rng.normal(size=value.shape) * np.finfo(value.dtype).eps
-    return (value * (1 + error)).astype(value.dtype)
+    return np.asarray(value * (1 + error), dtype=value.dtype)
 
 
 def agree(a, b):
