@@ -22,7 +22,7 @@ use bricolage_backend::{
 };
 use bricolage_ir::{
     Graph, NodeId, Op, OpKind, ValueId,
-    ops::{Binary, Coordinates, ReduceKind},
+    ops::{Binary, Coordinates, PoolKind, ReduceKind},
 };
 use bricolage_runtime::{Kernel, Recipe};
 use bricolage_tensor::{DType, Tensor, Type};
@@ -145,6 +145,11 @@ fn lacks(graph: &Graph, op: &Op, inputs: &[Option<ValueId>]) -> Option<&'static 
         }
         Op::Attention(a) if may_see_nothing(graph, a.causal, inputs) => {
             Some("makes NaN for a query that sees no key")
+        }
+        Op::Pool(p)
+            if p.ceil_mode && matches!(p.kind, PoolKind::Average { count_include_pad: true }) =>
+        {
+            Some("counts what lies beyond the padding into the mean of a last window")
         }
         Op::Binary(Binary::Fmod) => Some("takes the remainder by infinity for no number"),
         Op::GridSample(_) if inputs.first().copied().flatten().and_then(rank) != Some(4) => {
