@@ -12,6 +12,7 @@ mod native;
 mod onednn;
 mod onnxruntime;
 mod openvino;
+mod proposal;
 mod python;
 mod reference;
 #[cfg(test)]

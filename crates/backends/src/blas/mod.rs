@@ -10,14 +10,14 @@ use crate::{
     library::{self, Found, Wanted},
     matrices::Matrices,
     native::{Chain, PLAIN, View, chains, is_column_bias},
+    proposal::{self, Proposal},
 };
 use bricolage_backend::{
-    Backend, BackendKind, BackendStatus, Bound, Candidate, Declined, Packed, Proposals, Setting,
+    Backend, BackendKind, BackendStatus, Bound, Candidate, Packed, Proposals, Setting,
 };
 use bricolage_ir::{Graph, Node, NodeId, Numerics, Op};
 use bricolage_kernels::Post;
 use bricolage_runtime::{Kernel, Recipe};
-use bricolage_tensor::{Format, Tensor};
 use kernel::{KERNEL, Product, Spec};
 use std::{
     path::{Path, PathBuf},
@@ -60,22 +60,15 @@ impl Blas {
     }
 }
 
-/// A candidate with what its kernel is made from.
-struct Proposal {
-    candidate: Candidate,
-    spec: Spec,
-    constants: Vec<Tensor>,
-}
-
 /// Every product that ends at `exit`, with up to a bias and an addition after it.
-fn proposals(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal>, String> {
+fn proposals(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal<Spec>>, String> {
     let is_anchor = |n: &Node| matches!(n.op, Op::MatMul(_));
     let found = chains(view, exit, &is_anchor, &|p, c| is_column_bias(view, p, c));
     let added = found.iter().filter(|c| c.posts.iter().all(|p| *p == Post::Add));
     added.map(|chain| product(view, chain)).collect()
 }
 
-fn product(view: &View<'_>, chain: &Chain) -> Result<Proposal, String> {
+fn product(view: &View<'_>, chain: &Chain) -> Result<Proposal<Spec>, String> {
     let (matrices, a, b) = Matrices::of(view, chain.anchor)?;
     let (mut inputs, mut constants) = (Vec::new(), Vec::new());
     for v in [a, b] {
@@ -133,16 +126,7 @@ impl Backend for Blas {
 
     fn propose(&self, graph: &Graph, exit: NodeId, setting: &Setting) -> Proposals {
         let view = View { graph, setting: *setting };
-        match proposals(&view, exit) {
-            Ok(all) => Proposals {
-                candidates: all.into_iter().map(|p| p.candidate).collect(),
-                declined: Vec::new(),
-            },
-            Err(why) => Proposals {
-                candidates: Vec::new(),
-                declined: vec![Declined { node: exit, pattern: "matmul".to_owned(), why }],
-            },
-        }
+        proposal::answer(proposals(&view, exit), exit, "matmul")
     }
 
     fn bind(
@@ -153,16 +137,10 @@ impl Backend for Blas {
     ) -> Result<Bound, String> {
         let view = View { graph, setting: *setting };
         let all = proposals(&view, candidate.region.exit())?;
-        let found = all.into_iter().find(|p| p.candidate == *candidate);
-        let Proposal { spec, constants, .. } = found.ok_or("no longer proposes this candidate")?;
-        let plain = |t: Tensor| Packed {
-            format: Format::plain(t.dtype()),
-            dims: t.dims().to_vec(),
-            bytes: t.storage().clone(),
-        };
+        let (spec, constants) = proposal::parts(all, candidate)?;
         Ok(Bound {
             kernel: Arc::new(Product::new(self.path()?, spec)?),
-            constants: constants.into_iter().map(plain).collect(),
+            constants,
             built_in: Vec::new(),
         })
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::trials::{self, Case, SETTING, drawn, here, run};
 use bricolage_ir::ops::{Binary, MatMul, Unary};
 use bricolage_runtime::RunError;
-use bricolage_tensor::{DType, Rng};
+use bricolage_tensor::{DType, Format, Rng, Tensor};
 
 fn library() -> Option<Blas> {
     here(Blas::VARIABLE, |named| Blas::find(Some(named), None))

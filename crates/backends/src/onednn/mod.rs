@@ -11,9 +11,10 @@ use crate::{
     library::{self, Found, Wanted},
     matrices::Matrices,
     native::{Chain, PLAIN, View, chains, is_column_bias},
+    proposal::{self, Proposal},
 };
 use bricolage_backend::{
-    Backend, BackendKind, BackendStatus, Bound, Candidate, Declined, Packed, Proposals, Setting,
+    Backend, BackendKind, BackendStatus, Bound, Candidate, Packed, Proposals, Setting,
 };
 use bricolage_ir::{Graph, Node, NodeId, Numerics, Op, ValueId};
 use bricolage_kernels::{Post, Unary};
@@ -59,13 +60,6 @@ impl OneDnn {
     fn path(&self) -> Result<PathBuf, String> {
         self.library.as_ref().map(|l| l.path.clone()).map_err(Clone::clone)
     }
-}
-
-/// A candidate with what its kernel is made from.
-struct Proposal {
-    candidate: Candidate,
-    spec: Spec,
-    constants: Vec<Tensor>,
 }
 
 /// What a contraction reads and does, before what follows it.
@@ -157,7 +151,7 @@ fn steps(posts: &[Post]) -> Option<Vec<After>> {
 }
 
 /// Every chain that ends at `exit` and starts at a convolution or product.
-fn proposals(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal>, String> {
+fn proposals(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal<Spec>>, String> {
     let is_anchor = |n: &Node| matches!(n.op, Op::Conv(_) | Op::MatMul(_));
     let is_bias = |p: NodeId, c: ValueId| {
         matches!(view.node(p).op, Op::MatMul(_)) && is_column_bias(view, p, c)
@@ -210,16 +204,7 @@ impl Backend for OneDnn {
 
     fn propose(&self, graph: &Graph, exit: NodeId, setting: &Setting) -> Proposals {
         let view = View { graph, setting: *setting };
-        match proposals(&view, exit) {
-            Ok(all) => Proposals {
-                candidates: all.into_iter().map(|p| p.candidate).collect(),
-                declined: Vec::new(),
-            },
-            Err(why) => Proposals {
-                candidates: Vec::new(),
-                declined: vec![Declined { node: exit, pattern: "primitive".to_owned(), why }],
-            },
-        }
+        proposal::answer(proposals(&view, exit), exit, "primitive")
     }
 
     fn bind(
@@ -230,14 +215,7 @@ impl Backend for OneDnn {
     ) -> Result<Bound, String> {
         let view = View { graph, setting: *setting };
         let all = proposals(&view, candidate.region.exit())?;
-        let found = all.into_iter().find(|p| p.candidate == *candidate);
-        let Proposal { spec, constants, .. } = found.ok_or("no longer proposes this candidate")?;
-        let plain = |t: Tensor| Packed {
-            format: Format::plain(t.dtype()),
-            dims: t.dims().to_vec(),
-            bytes: t.storage().clone(),
-        };
-        let built_in: Vec<Packed> = constants.into_iter().map(plain).collect();
+        let (spec, built_in) = proposal::parts(all, candidate)?;
         let kernel = Primitives::new(self.path()?, spec, built_in.clone())?;
         Ok(Bound { kernel: Arc::new(kernel), constants: Vec::new(), built_in })
     }
