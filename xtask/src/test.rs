@@ -113,7 +113,8 @@ pub(crate) fn python(folder: &Path, packages: &[&str], alone: &[&str]) -> Result
         }
         Err(e) => return Err(format!("this needs python3 with venv: {e}")),
     }
-    for (options, packages) in [(&[][..], packages), (&["--no-deps"], alone)] {
+    let all = [(&[][..], packages), (&["--no-deps"][..], alone)];
+    for (options, packages) in all.into_iter().filter(|(_, packages)| !packages.is_empty()) {
         let status = Command::new(&python)
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
             .args(options)
