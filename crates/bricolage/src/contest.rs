@@ -479,7 +479,7 @@ fn choose(
                 name: c.placed[p].name.clone(),
                 backends: c.placed[p].backends(),
                 measured: entry.measured.clone(),
-                predicted_ns: Some(c.placed[p].predicted_ns).filter(|ns| ns.is_finite()),
+                prediction: c.placed[p].prediction.as_ref().map(report::Prediction::of),
                 refused: entry.refused.clone(),
                 chosen: same[&p] == chosen,
                 numerics: c.placed[p].numerics().iter().map(|n| n.to_string()).collect(),

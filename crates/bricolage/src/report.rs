@@ -7,13 +7,13 @@ use crate::{
 };
 use bricolage_ir::{Graph, NodeId};
 use bricolage_measure::{Machine, Measurement, Ratio};
-use bricolage_placement::{Form, PlacedConversion, PlacedRegion, Price};
+use bricolage_placement::{Finder, Form, PlacedConversion, PlacedRegion, Price};
 use bricolage_tensor::Format;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Raised when a field changes its meaning.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// One whole plan that was considered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,8 +24,8 @@ pub struct Contender {
     pub backends: Vec<String>,
     /// Measured end to end.
     pub measured: Option<Measurement>,
-    /// Sum of its parts' times in nanoseconds: a prediction; none for a plan of one whole region.
-    pub predicted_ns: Option<f64>,
+    /// What its parts cost together; none for a plan of one whole region.
+    pub prediction: Option<Prediction>,
     /// Why it could not be used, if it could not.
     pub refused: Option<String>,
     /// Whether it was chosen.
@@ -34,15 +34,36 @@ pub struct Contender {
     pub numerics: Vec<String>,
 }
 
-/// The next best way to compute a region.
+/// What a cover costs as the sum of its parts, and how sure it is that no other costs less.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunnerUp {
+pub struct Prediction {
+    /// Sum of the measured times of regions and conversions in nanoseconds: a prediction.
+    pub sum_ns: f64,
+    /// No cover of the same offers has a smaller sum, in nanoseconds.
+    pub bound_ns: f64,
+    /// By what share of its sum a cover may at most be cheaper; 0 where it is proven to be the cheapest.
+    pub gap: f64,
+    /// `incumbent`, `sweep` or `programme`: what found the cover.
+    pub finder: String,
+    /// States and nodes of search trees that were visited.
+    pub states: usize,
+}
+
+/// Another way to compute nodes of a region.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
     /// Name of the backend.
     pub backend: String,
     /// Pattern, variant and formats.
     pub candidate: String,
+    /// Nodes of the user's model that it computes.
+    pub nodes: Vec<String>,
     /// Its measured time in nanoseconds.
     pub median_ns: f64,
+    /// How many nanoseconds cheaper it would have to be to be part of a cheapest cover.
+    pub lacks_ns: f64,
+    /// Whether it lacks exactly that; otherwise at least that.
+    pub exact: bool,
 }
 
 /// One region of the chosen plan.
@@ -64,8 +85,8 @@ pub struct Region {
     pub numerics: String,
     /// Measured alone.
     pub measured: Option<Measurement>,
-    /// The next best way.
-    pub runner_up: Option<RunnerUp>,
+    /// The best other way of each backend, what lacks least first.
+    pub alternatives: Vec<Alternative>,
 }
 
 /// One conversion of the chosen plan.
@@ -191,8 +212,6 @@ pub struct Report {
     pub measured: usize,
     /// Offers for which there was no time.
     pub skipped: usize,
-    /// Whether the cover is the cheapest of these offers.
-    pub exact: bool,
     /// Memory of the chosen plan.
     pub memory: Memory,
     /// How far the outputs may be from the reference, and the share that was used.
@@ -231,7 +250,6 @@ impl Report {
             known: 0,
             measured: 0,
             skipped: 0,
-            exact: true,
             memory: Memory::default(),
             allowed: Vec::new(),
             error_share: 0.0,
@@ -269,7 +287,6 @@ impl Report {
         self.known += placed.effort.known + best.known;
         self.measured += placed.effort.measured + best.measured;
         self.skipped += placed.effort.skipped;
-        self.exact &= chosen.exact;
         self.memory.arena_bytes += best.emitted.plan.arena;
         self.memory.live_peak_bytes += best.emitted.live_peak;
     }
@@ -278,6 +295,36 @@ impl Report {
 impl Applied {
     pub(crate) fn of(a: &bricolage_rewrite::Applied) -> Applied {
         Applied { rule: a.rule.to_owned(), times: a.times, numerics: a.numerics.to_string() }
+    }
+}
+
+impl Prediction {
+    pub(crate) fn of(p: &bricolage_placement::Prediction) -> Prediction {
+        let finder = match p.finder {
+            Finder::Incumbent => "incumbent",
+            Finder::Sweep => "sweep",
+            Finder::Programme => "programme",
+        };
+        Prediction {
+            sum_ns: p.sum_ns,
+            bound_ns: p.bound_ns,
+            gap: p.gap(),
+            finder: finder.to_owned(),
+            states: p.states,
+        }
+    }
+}
+
+impl Alternative {
+    fn of(graph: &Graph, a: &bricolage_placement::Alternative) -> Alternative {
+        Alternative {
+            backend: a.backend.clone(),
+            candidate: a.candidate.clone(),
+            nodes: origins(graph, &a.nodes),
+            median_ns: a.median_ns,
+            lacks_ns: a.lacks_ns,
+            exact: a.exact,
+        }
     }
 }
 
@@ -311,11 +358,7 @@ impl Region {
             outputs: text(&c.outputs),
             numerics: c.numerics.to_string(),
             measured: region.measured().cloned(),
-            runner_up: region.runner_up.as_ref().map(|r| RunnerUp {
-                backend: r.backend.clone(),
-                candidate: r.candidate.clone(),
-                median_ns: r.median_ns,
-            }),
+            alternatives: region.alternatives.iter().map(|a| Alternative::of(graph, a)).collect(),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
 use bricolage_ir::Graph;
 use bricolage_measure::{Database, Machine, MeasuringLock};
 use bricolage_placement::{
-    MeasuredConversions, Observed, Placed, Placements, Pricing, gather_whole, place,
+    MeasuredConversions, Observed, Placed, Placements, Pricing, gather_whole, price_all,
 };
 use bricolage_tensor::Tensor;
 use std::{
@@ -134,7 +134,9 @@ fn placements(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Placem
         },
     };
     let conversions = MeasuredConversions::new(&pricing, cx.registry);
-    let mut placed = place(&pricing, cx.registry, &conversions).map_err(|error| {
+    let placed = price_all(&pricing, cx.registry)
+        .and_then(|priced| priced.place(&pricing, cx.registry, &conversions));
+    let mut placed = placed.map_err(|error| {
         // Where the model itself cannot be evaluated, no kernel could be right.
         match graph.outputs.iter().find_map(|&v| observed.get(v).err()) {
             Some(fault) => Error::from(fault),

@@ -1,8 +1,8 @@
 //! Choices that carry over to the same graph at other sizes, where nothing is measured.
 
 use crate::{
-    Form, Offer, Offers, PlaceError, Placed, Price, ProblemError, Unpriced, gather, gather_whole,
-    offers::last_resort, place::Covering,
+    Form, Offer, Offers, PlaceError, Placed, Price, ProblemError, Unpriced, covering::Covering,
+    gather, gather_whole, offers::last_resort,
 };
 use bricolage_backend::{BackendKind, Registry, Setting};
 use bricolage_ir::{Graph, NodeId};
@@ -105,7 +105,7 @@ pub fn place_guessed(
             news: Cell::new(false),
             refused: RefCell::default(),
         };
-        covering.cover(&|_| true, &[], "guessed").map(|(placed, _)| placed)
+        covering.cover(&|_| true, &[], "guessed").map(|covered| covered.placed)
     };
     if carried.is_empty() {
         return cover(&offers);

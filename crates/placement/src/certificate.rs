@@ -1,10 +1,9 @@
 //! What every choice lacks to be chosen.
 
 use crate::{
-    Limits, Problem, ProblemError,
+    Limits, Problem, Solution,
     linear::Linear,
     ordered::Ordered,
-    solve,
     stock::Stocks,
     sweep::{advance, begin},
 };
@@ -31,19 +30,16 @@ impl Certificate {
     }
 }
 
-/// Finds the least price of a cover and of covers with each choice: by a sweep to and fro where the problem
-/// is plain and the states are few, and otherwise from the prices that a linear programme gives to nodes and
-/// tensors.
-pub fn certify(problem: &Problem, limits: Limits<'_>) -> Result<Certificate, ProblemError> {
-    problem.check()?;
+/// Finds the least price of a cover, of which `solution` is what [`solve`](crate::solve) found, and of covers
+/// with each choice: by a sweep to and fro where the problem is plain and the states are few, and otherwise from
+/// the prices that a linear programme gives to nodes and tensors.
+pub fn certify(problem: &Problem, solution: &Solution, limits: Limits<'_>) -> Certificate {
     if problem.is_plain()
         && let Some(found) = to_and_fro(problem, limits)
+        && found.cost.is_finite()
     {
-        let node = problem.nodes.saturating_sub(1);
-        let none = ProblemError::Uncoverable { node };
-        return if found.cost.is_finite() { Ok(found) } else { Err(none) };
+        return found;
     }
-    let solution = solve(problem, limits, &[])?;
     let cost = solution.cover.cost;
     let linear = Linear::new(problem);
     let dual = linear.dual(limits);
@@ -57,7 +53,7 @@ pub fn certify(problem: &Problem, limits: Limits<'_>) -> Result<Certificate, Pro
     };
     let mut with: Vec<f64> = linear.column_of.iter().map(|&column| bound(column)).collect();
     solution.cover.choices.iter().for_each(|&c| with[c] = cost);
-    Ok(Certificate { cost, with, exact: false })
+    Certificate { cost, with, exact: false }
 }
 
 /// A step between two states.

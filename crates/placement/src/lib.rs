@@ -9,6 +9,7 @@ mod carry;
 mod certificate;
 mod conversions;
 mod cover;
+mod covering;
 mod doubts;
 mod dual;
 mod linear;
@@ -17,6 +18,7 @@ mod offers;
 mod order;
 mod ordered;
 mod place;
+mod placed;
 mod pricing;
 mod problem;
 mod programme;
@@ -25,6 +27,7 @@ mod refine;
 mod solve;
 mod stock;
 mod sweep;
+mod table;
 mod trial;
 
 pub use carry::{Carried, place_guessed};
@@ -34,10 +37,8 @@ pub use cover::{Conversion, Cover, CoverError};
 pub use doubts::{impossible, least_ns};
 pub use observed::Observed;
 pub use offers::{Form, Offer, Offers, gather, gather_whole};
-pub use place::{
-    ConversionPrices, PlaceError, Placed, PlacedConversion, PlacedRegion, Placements, Refused,
-    RunnerUp, place,
-};
+pub use place::{ConversionPrices, PlaceError, Placements, Priced, Refused, price_all};
+pub use placed::{Alternative, Placed, PlacedConversion, PlacedRegion, Prediction};
 pub use pricing::{Effort, OpenOffer, Price, Pricing, check_offer, price};
 pub use problem::{Budget, Choice, FormatId, Pin, Problem, ProblemError, Tensor};
 pub use solve::{Finder, Solution, solve};

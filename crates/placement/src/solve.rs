@@ -37,10 +37,15 @@ pub struct Solution {
 impl Solution {
     /// By what share of its price a cover may at most be cheaper.
     pub fn gap(&self) -> f64 {
-        match self.exact || self.cover.cost <= 0.0 {
-            true => 0.0,
-            false => (1.0 - self.bound / self.cover.cost).max(0.0),
-        }
+        gap(self.cover.cost, self.bound, self.exact)
+    }
+}
+
+/// By what share of `cost` the least price may lie below it.
+pub(crate) fn gap(cost: f64, bound: f64, exact: bool) -> f64 {
+    match exact || cost <= 0.0 {
+        true => 0.0,
+        false => (1.0 - bound / cost).max(0.0),
     }
 }
 

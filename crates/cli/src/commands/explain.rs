@@ -8,10 +8,12 @@ use crate::{
 };
 use bricolage::{
     Error, artefact,
-    report::{Refusal, Report},
+    report::{Alternative, Prediction, Refusal, Report},
 };
 use std::{collections::BTreeMap, process::ExitCode};
 
+/// Name of the plan of the cheapest cover of all.
+const MIXED: &str = "mixed";
 /// Nodes named in one line.
 const NAMED: usize = 3;
 
@@ -36,9 +38,9 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
             (None, None) => "not timed".to_owned(),
         };
         let mark = if c.chosen { "<-" } else { "" };
-        let parts = c
-            .predicted_ns
-            .map_or_else(String::new, |ns| format!("; sum of parts {} predicted", units::time(ns)));
+        let parts = c.prediction.as_ref().map_or_else(String::new, |p| {
+            format!("; sum of parts {} predicted", units::time(p.sum_ns))
+        });
         say!("  {:<20} {time}{parts} {mark}", c.name);
     }
     if let Some(r) = &report.ratio_to_best_single {
@@ -50,14 +52,11 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
             r.pairs
         );
     }
-    say!(
-        "cover      {}",
-        if report.exact {
-            "the cheapest of these offers"
-        } else {
-            "bounded: not proven to be the cheapest of these offers"
+    for c in &report.contenders {
+        if let (true, Some(p)) = (c.name.ends_with(MIXED), &c.prediction) {
+            say!("cover      {}: {}", c.name, certificate(p));
         }
-    );
+    }
     say!("regions");
     for r in &report.regions {
         let time = r
@@ -73,19 +72,11 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
             r.numerics
         );
         say!("      {} -> {}", r.inputs.join(", "), r.outputs.join(", "));
-        match &r.runner_up {
-            Some(next) => {
-                say!(
-                    "      next best: {} {} {}",
-                    next.backend,
-                    next.candidate,
-                    units::time(next.median_ns)
-                );
-            }
-            None if r.backend == "reference" => {
-                say!("      no other backend has a kernel for it: the reference evaluator runs it");
-            }
-            None => {}
+        for other in &r.alternatives {
+            say!("      {}", alternative(other, &r.nodes));
+        }
+        if r.alternatives.is_empty() && r.backend == "reference" {
+            say!("      no other backend has a kernel for it: the reference evaluator runs it");
         }
     }
     if !report.conversions.is_empty() {
@@ -118,6 +109,38 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
         say!("warning    {warning}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is known of the least sum.
+fn certificate(p: &Prediction) -> String {
+    let (sum, bound) = (units::time(p.sum_ns), units::time(p.bound_ns));
+    let work = format!("found by {}, {} states", p.finder, p.states);
+    match p.gap {
+        0.0 => format!("sum {sum}, and no cover of these offers has a smaller one; {work}"),
+        gap => format!(
+            "sum {sum}; no cover of these offers has one below {bound}, {:.2} % less; {work}",
+            100.0 * gap
+        ),
+    }
+}
+
+/// What another way would need to be chosen.
+fn alternative(other: &Alternative, nodes: &[String]) -> String {
+    let beyond = other.nodes.iter().filter(|n| !nodes.contains(n)).count();
+    let what = match beyond {
+        0 => String::new(),
+        more => format!(", with {more} nodes more"),
+    };
+    let lacks = match (other.lacks_ns, other.exact) {
+        (0.0, true) => "would do as well".to_owned(),
+        (0.0, false) => "is not known to do worse".to_owned(),
+        (ns, exact) => {
+            let least = if exact { "" } else { "at least " };
+            format!("would have to be {least}{} faster to be chosen", units::time(ns))
+        }
+    };
+    let (backend, candidate) = (&other.backend, &other.candidate);
+    format!("{backend} {candidate}{what} {}: {lacks}", units::time(other.median_ns))
 }
 
 fn names(nodes: &[String]) -> String {

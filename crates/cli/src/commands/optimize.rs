@@ -116,8 +116,10 @@ pub(crate) fn summary(report: &Report, output: &Path) {
             }
             (None, Some(why)) => say!("{:<22} refused: {why}", c.name),
             (None, None) => {
-                let predicted =
-                    c.predicted_ns.map_or("nothing".to_owned(), |ns| units::time(ns).to_string());
+                let predicted = match &c.prediction {
+                    Some(p) => units::time(p.sum_ns).to_string(),
+                    None => "nothing".to_owned(),
+                };
                 say!("{:<22} not timed; predicted {predicted} {mark}", c.name)
             }
         }
