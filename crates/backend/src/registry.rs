@@ -74,18 +74,20 @@ pub trait Backend: Send + Sync {
     /// Every candidate whose exit is `exit`. `order` holds the graph's nodes in topological order.
     fn propose(&self, graph: &Graph, exit: NodeId, setting: &Setting) -> Proposals;
 
-    /// A candidate for the whole graph as one region, if the backend takes it.
-    fn propose_whole(
+    /// A candidate for exactly this region, of any size, if the backend takes it. Where it is the whole graph, no
+    /// other kernel runs beside it.
+    fn propose_region(
         &self,
         graph: &Graph,
         region: &Region,
+        is_whole: bool,
         setting: &Setting,
     ) -> Result<Candidate, Declined> {
-        let _ = (graph, setting);
+        let _ = (graph, is_whole, setting);
         Err(Declined {
             node: region.exit(),
-            pattern: "whole graph".to_owned(),
-            why: format!("`{}` takes single regions only", self.name()),
+            pattern: "region".to_owned(),
+            why: format!("`{}` takes only the regions that it proposes", self.name()),
         })
     }
 

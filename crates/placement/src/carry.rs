@@ -1,8 +1,10 @@
 //! Choices that carry over to the same graph at other sizes, where nothing is measured.
 
 use crate::{
-    Form, Offer, Offers, PlaceError, Placed, Price, ProblemError, Unpriced, covering::Covering,
-    gather, gather_whole, offers::last_resort,
+    Form, Offer, Offers, PlaceError, Placed, Price, ProblemError, Unpriced,
+    covering::{Covering, counted},
+    gather, gather_whole,
+    offers::last_resort,
 };
 use bricolage_backend::{BackendKind, Registry, Setting};
 use bricolage_ir::{Graph, NodeId};
@@ -96,16 +98,18 @@ pub fn place_guessed(
             Form::Kernel(_) => Price::Unmeasured,
         };
         let prices: Vec<Price> = offers.all.iter().map(unmeasured).collect();
+        let costs: Vec<_> = offers.all.iter().zip(&prices).map(|(o, p)| counted(o, p)).collect();
         let covering = Covering {
             graph,
             is_over: &is_over,
             offers,
             prices: &prices,
+            costs: &costs,
             conversions: &Unpriced(registry),
             news: Cell::new(false),
             refused: RefCell::default(),
         };
-        covering.cover(&|_| true, &[], "guessed").map(|covered| covered.placed)
+        covering.best(&[], "guessed").map(|covered| covered.placed)
     };
     if carried.is_empty() {
         return cover(&offers);

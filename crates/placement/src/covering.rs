@@ -14,9 +14,9 @@ use std::{
     sync::Arc,
 };
 
-/// What an offer counts for in the sum, in nanoseconds. An offer that was not measured counts its
+/// What an offer counts for in the sum, in nanoseconds, as long as nothing is known but its price. An offer that was not measured counts its
 /// backend's guess, doubled.
-fn counted(offer: &Offer, price: &Price) -> Option<f64> {
+pub(crate) fn counted(offer: &Offer, price: &Price) -> Option<f64> {
     match price {
         Price::Measured(m) => Some(m.median_ns),
         Price::Free => Some(0.0),
@@ -32,6 +32,8 @@ pub(crate) struct Covering<'a> {
     pub(crate) is_over: &'a dyn Fn() -> bool,
     pub(crate) offers: &'a Offers,
     pub(crate) prices: &'a [Price],
+    /// What each offer counts for in the sum, in nanoseconds; `None` where it cannot be used.
+    pub(crate) costs: &'a [Option<f64>],
     pub(crate) conversions: &'a dyn ConversionPrices,
     /// Whether a conversion was measured for one of the covers.
     pub(crate) news: Cell<bool>,
@@ -86,14 +88,22 @@ impl Covering<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let every = |_: &Offer| true;
-        let mixed = self.cover(&every, &incumbents, "mixed")?;
+        let mixed = self.best(&incumbents, "mixed")?;
         let same = only.map(|name| {
             let mut same = mixed.clone();
             same.placed.name = format!("{name} alone");
             same
         });
         Ok([mixed].into_iter().chain(same).chain(single).collect())
+    }
+
+    /// The cheapest cover by any offers.
+    pub(crate) fn best(
+        &self,
+        incumbents: &[Vec<usize>],
+        name: &str,
+    ) -> Result<Covered, PlaceError> {
+        self.cover(&|_| true, incumbents, name)
     }
 
     /// The cheapest cover by offers that `allowed` admits, with every conversion in it measured; no worse than
@@ -136,7 +146,7 @@ impl Covering<'_> {
         let mut table = Table::new(graph, offers);
         let mut picked = Vec::new();
         for (i, (offer, price)) in offers.all.iter().zip(prices).enumerate() {
-            if let (true, Some(cost)) = (admitted(offer, price), counted(offer, price))
+            if let (true, Some(cost)) = (admitted(offer, price), self.costs[i])
                 && table.push(offer, cost)
             {
                 picked.push(i);

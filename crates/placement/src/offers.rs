@@ -157,6 +157,22 @@ pub(crate) fn last_resort(
     offers.all
 }
 
+/// What a backend offers for exactly this region, if it takes it.
+pub(crate) fn offer_of(
+    graph: &Graph,
+    backend: &Arc<dyn Backend>,
+    region: &Region,
+    setting: &Setting,
+) -> Option<Offer> {
+    let candidate = backend.propose_region(graph, region, false, setting).ok()?;
+    if !setting.policy.admits(candidate.numerics) {
+        return None;
+    }
+    let canonical: Arc<str> = Arc::from(graph.canonical(&region.nodes));
+    let key = key(&canonical, &candidate, &**backend, setting);
+    Some(Offer { candidate, form: Form::Kernel(backend.clone()), canonical, key })
+}
+
 /// The whole graph as one region of each backend that takes it.
 pub fn gather_whole(graph: &Graph, registry: &Registry, setting: &Setting) -> Vec<Offer> {
     let order = graph.order();
@@ -164,7 +180,7 @@ pub fn gather_whole(graph: &Graph, registry: &Registry, setting: &Setting) -> Ve
     registry
         .iter()
         .filter_map(|backend| {
-            let candidate = backend.propose_whole(graph, &region, setting).ok()?;
+            let candidate = backend.propose_region(graph, &region, true, setting).ok()?;
             let canonical: Arc<str> = Arc::from("whole");
             let key = key(&canonical, &candidate, &**backend, setting);
             Some(Offer { candidate, form: Form::Kernel(backend.clone()), canonical, key })

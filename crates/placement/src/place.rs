@@ -1,8 +1,12 @@
 //! From prices to placements: the exact cover, and every single backend for comparison.
 
 use crate::{
-    Effort, Offers, Placed, Price, Pricing, ProblemError, covering::Covering, gather,
-    offers::last_resort, price,
+    Effort, InPlan, Offer, Offers, Placed, Price, Pricing, ProblemError,
+    covering::{Covering, counted},
+    gather,
+    offers::last_resort,
+    price,
+    stretches::{offer_merged, offer_stretches},
 };
 use bricolage_backend::{Backend, Declined, Registry};
 use bricolage_ir::{EvalError, NodeId, TypeError};
@@ -10,7 +14,7 @@ use bricolage_measure::DatabaseError;
 use bricolage_tensor::Format;
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -93,64 +97,38 @@ pub struct Refused {
     pub why: String,
 }
 
-/// What placement found.
-pub struct Placements {
-    /// The exact cover first, then every single backend that covers the graph.
-    pub all: Vec<Placed>,
-    /// What was refused by patterns.
-    pub declined: Vec<(String, Declined)>,
-    /// Offers and conversions that were tried and cannot be used.
-    pub refused: Vec<Refused>,
-    /// How much was measured.
-    pub effort: Effort,
-    /// How many offers there were.
-    pub offers: usize,
-}
-
 /// Everything that the backends offer for a graph, with what is known of its price.
 pub struct Priced {
     offers: Offers,
     prices: Vec<Price>,
     effort: Effort,
+    /// Conversions that were tried and cannot be used.
+    refused: BTreeSet<Refused>,
 }
 
 /// Asks every backend what it offers for the graph of `p`, and prices that.
 pub fn price_all(p: &Pricing<'_>, registry: &Registry) -> Result<Priced, PlaceError> {
-    let mut offers = gather(p.graph, registry, &p.setting)?;
-    let (mut prices, mut effort) = price(p, &offers.all)?;
-    let short = without_help(&offers, &prices);
-    let rescue = last_resort(p.graph, registry, &p.setting, &short);
-    if !rescue.is_empty() {
-        let (more, extra) = price(p, &rescue)?;
-        offers.all.extend(rescue);
-        prices.extend(more);
-        effort.known += extra.known;
-        effort.measured += extra.measured;
-        effort.skipped += extra.skipped;
-        effort.doubted.extend(extra.doubted);
-    }
-    Ok(Priced { offers, prices, effort })
+    let offers = gather(p.graph, registry, &p.setting)?;
+    let (prices, effort) = price(p, &offers.all)?;
+    let mut priced = Priced { offers, prices, effort, refused: BTreeSet::new() };
+    let short = without_help(&priced.offers, &priced.prices);
+    priced.add(p, last_resort(p.graph, registry, &p.setting, &short))?;
+    Ok(priced)
 }
 
 impl Priced {
-    /// Covers the graph of `p`, from which the prices come.
+    /// Covers the graph of `p`, from which the prices come: the exact cover first, then every single backend
+    /// that covers the graph.
     pub fn place(
-        &self,
+        &mut self,
         p: &Pricing<'_>,
         registry: &Registry,
         conversions: &dyn ConversionPrices,
-    ) -> Result<Placements, PlaceError> {
-        let Priced { offers, prices, effort } = self;
+    ) -> Result<Vec<Placed>, PlaceError> {
+        let known = self.offers.all.iter().zip(&self.prices);
+        let costs: Vec<Option<f64>> = known.map(|(o, price)| counted(o, price)).collect();
         let is_over = || p.is_over(p.cover_deadline);
-        let covering = Covering {
-            graph: p.graph,
-            is_over: &is_over,
-            offers,
-            prices,
-            conversions,
-            news: Cell::new(false),
-            refused: RefCell::default(),
-        };
+        let covering = self.covering(p, &costs, &is_over, conversions);
         // A conversion that is measured for one cover may change another.
         let mut all = loop {
             covering.news.set(false);
@@ -162,7 +140,56 @@ impl Priced {
         if !is_over() {
             covering.compare(&mut all);
         }
-        let refused = offers.all.iter().zip(prices).filter_map(|(offer, price)| match price {
+        let refused = covering.refused.take();
+        self.refused.extend(refused);
+        Ok(all.into_iter().map(|covered| covered.placed).collect())
+    }
+
+    /// Prices what these engines offer for long stretches of the graph. How many offers are new.
+    pub fn widen(
+        &mut self,
+        p: &Pricing<'_>,
+        engines: &[Arc<dyn Backend>],
+    ) -> Result<usize, PlaceError> {
+        let all = engines.iter().flat_map(|e| offer_stretches(p.graph, e, &p.setting)).collect();
+        self.add(p, all)
+    }
+
+    /// The cheapest cover where kernels take what `in_plan` says of them. Neighbours in it that one engine
+    /// computes are offered as one region as well, until no cheaper cover comes of that.
+    pub fn place_again(
+        &mut self,
+        p: &Pricing<'_>,
+        conversions: &dyn ConversionPrices,
+        in_plan: &InPlan,
+        name: &str,
+    ) -> Result<Placed, PlaceError> {
+        let is_over = || p.is_over(p.cover_deadline);
+        loop {
+            let known = self.offers.all.iter().zip(&self.prices);
+            let cost = |(o, price)| in_plan.cost(o, price).or_else(|| counted(o, price));
+            let costs: Vec<Option<f64>> = known.map(cost).collect();
+            let covering = self.covering(p, &costs, &is_over, conversions);
+            let mut best = covering.best(&[], name)?;
+            covering.compare(std::slice::from_mut(&mut best));
+            let refused = covering.refused.take();
+            self.refused.extend(refused);
+            let merged = offer_merged(p.graph, &best.placed, &p.setting);
+            if is_over() || self.add(p, merged)? == 0 {
+                return Ok(best.placed);
+            }
+        }
+    }
+
+    /// What was refused by patterns: backend, and why.
+    pub fn declined(&self) -> &[(String, Declined)] {
+        &self.offers.declined
+    }
+
+    /// Offers and conversions that were tried and cannot be used.
+    pub fn refused(&self) -> Vec<Refused> {
+        let refused = self.offers.all.iter().zip(&self.prices);
+        let refused = refused.filter_map(|(offer, price)| match price {
             Price::Refused(why) => {
                 let c = &offer.candidate;
                 Some(Refused {
@@ -174,13 +201,56 @@ impl Priced {
             }
             _ => None,
         });
-        Ok(Placements {
-            all: all.into_iter().map(|covered| covered.placed).collect(),
-            refused: refused.chain(covering.refused.take()).collect(),
-            effort: effort.clone(),
-            offers: offers.all.len(),
-            declined: offers.declined.clone(),
-        })
+        refused.chain(self.refused.iter().cloned()).collect()
+    }
+
+    /// How much was measured.
+    pub fn effort(&self) -> &Effort {
+        &self.effort
+    }
+
+    /// How many offers there are.
+    pub fn count(&self) -> usize {
+        self.offers.all.len()
+    }
+
+    /// Prices offers, those aside that are there already. How many are new.
+    fn add(&mut self, p: &Pricing<'_>, mut more: Vec<Offer>) -> Result<usize, PlaceError> {
+        let same = |a: &Offer, b: &Offer| {
+            a.key == b.key && a.candidate.region.nodes == b.candidate.region.nodes
+        };
+        more.retain(|new| !self.offers.all.iter().any(|old| same(old, new)));
+        if more.is_empty() {
+            return Ok(0);
+        }
+        let (prices, effort) = price(p, &more)?;
+        let count = more.len();
+        self.offers.all.extend(more);
+        self.prices.extend(prices);
+        self.effort.known += effort.known;
+        self.effort.measured += effort.measured;
+        self.effort.skipped += effort.skipped;
+        self.effort.doubted.extend(effort.doubted);
+        Ok(count)
+    }
+
+    fn covering<'a>(
+        &'a self,
+        p: &Pricing<'a>,
+        costs: &'a [Option<f64>],
+        is_over: &'a dyn Fn() -> bool,
+        conversions: &'a dyn ConversionPrices,
+    ) -> Covering<'a> {
+        Covering {
+            graph: p.graph,
+            is_over,
+            offers: &self.offers,
+            prices: &self.prices,
+            costs,
+            conversions,
+            news: Cell::new(false),
+            refused: RefCell::default(),
+        }
     }
 }
 

@@ -108,15 +108,17 @@ impl Backend for OnnxRuntime {
         proposals
     }
 
-    fn propose_whole(
+    fn propose_region(
         &self,
         graph: &Graph,
         region: &Region,
+        is_whole: bool,
         setting: &Setting,
     ) -> Result<Candidate, Declined> {
-        graph_engine::offer(graph, region.clone(), SPINNING, setting).map_err(|why| Declined {
+        let (variant, pattern) = if is_whole { (SPINNING, WHOLE) } else { (MIXED, "region") };
+        graph_engine::offer(graph, region.clone(), variant, setting).map_err(|why| Declined {
             node: region.exit(),
-            pattern: WHOLE.to_owned(),
+            pattern: pattern.to_owned(),
             why,
         })
     }

@@ -17,7 +17,7 @@ fn library() -> Option<OnnxRuntime> {
 fn check(mut case: Case, outputs: &[ValueId], kinds: &[&str]) {
     let Some(backend) = library() else { return };
     trials::check(&backend, &mut case, outputs, kinds, &SETTING);
-    let all = backend.propose_whole(&case.graph, &whole(&case.graph), &SETTING).unwrap();
+    let all = backend.propose_region(&case.graph, &whole(&case.graph), true, &SETTING).unwrap();
     check_candidate(&backend, &case, &all, &SETTING);
 }
 

@@ -253,15 +253,17 @@ impl Backend for OpenVino {
         proposals
     }
 
-    fn propose_whole(
+    fn propose_region(
         &self,
         graph: &Graph,
         region: &Region,
+        is_whole: bool,
         setting: &Setting,
     ) -> Result<Candidate, Declined> {
-        offer(graph, region.clone(), ALONE, setting).map_err(|why| Declined {
+        let (variant, pattern) = if is_whole { (ALONE, WHOLE) } else { (MIXED, "region") };
+        offer(graph, region.clone(), variant, setting).map_err(|why| Declined {
             node: region.exit(),
-            pattern: WHOLE.to_owned(),
+            pattern: pattern.to_owned(),
             why,
         })
     }

@@ -17,7 +17,7 @@ fn check(mut case: Case, outputs: &[ValueId], kinds: &[&str]) {
     for threads in [1, 2] {
         let setting = Setting { threads, ..SETTING };
         trials::check(&backend, &mut case, outputs, kinds, &setting);
-        let all = backend.propose_whole(&case.graph, &whole(&case.graph), &setting).unwrap();
+        let all = backend.propose_region(&case.graph, &whole(&case.graph), true, &setting).unwrap();
         check_candidate(&backend, &case, &all, &setting);
     }
 }
