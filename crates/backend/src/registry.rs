@@ -89,6 +89,22 @@ pub trait Backend: Send + Sync {
         })
     }
 
+    /// A candidate for exactly this region, which shares the processor with others, if the backend takes it.
+    /// Unlike what [`Backend::propose`] offers it may have several exits.
+    fn propose_region(
+        &self,
+        graph: &Graph,
+        region: &Region,
+        setting: &Setting,
+    ) -> Result<Candidate, Declined> {
+        let _ = (graph, setting);
+        Err(Declined {
+            node: region.exit(),
+            pattern: "region".to_owned(),
+            why: format!("`{}` takes the regions of its patterns only", self.name()),
+        })
+    }
+
     /// Compiles a candidate that this backend proposed for `graph`, or says in a clause why it cannot.
     fn bind(
         &self,

@@ -36,7 +36,7 @@ pub(crate) struct Contest<'a> {
     pub(crate) exhausted: bool,
     pub(crate) scratch: PathBuf,
     pub(crate) placed: &'a [Placed],
-    pub(crate) floors: Floors,
+    pub(crate) floors: &'a Floors,
 }
 
 /// What the outputs may be off by, for each set of kernels that add noise of their own.
@@ -81,7 +81,7 @@ impl OpenPlan for LocalPlan {
 }
 
 /// Everything that decides a plan, as text: the key of its end-to-end time.
-fn key(c: &Contest<'_>, placed: &Placed) -> Key {
+pub(crate) fn key(c: &Contest<'_>, placed: &Placed) -> Key {
     let mut text = format!(
         "plan 1\nbricolage {}\nmodel {}\nthreads {} seed {}\n",
         env!("CARGO_PKG_VERSION"),
@@ -345,7 +345,7 @@ fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
 }
 
 /// Emits, saves, opens and verifies a plan.
-fn open(
+pub(crate) fn open(
     c: &Contest<'_>,
     placed: usize,
     key: &Key,

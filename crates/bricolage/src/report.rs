@@ -3,11 +3,12 @@
 use crate::{
     Goal,
     artefact::{Allowed, OpenSizes},
+    evolution::Evolution,
     search::Found,
 };
 use bricolage_ir::{Graph, NodeId};
 use bricolage_measure::{Machine, Measurement, Ratio};
-use bricolage_placement::{Form, PlacedConversion, PlacedRegion, Price};
+use bricolage_placement::{Form, Method, PlacedConversion, PlacedRegion, Price};
 use bricolage_tensor::Format;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -159,6 +160,12 @@ pub struct Report {
     pub threads: u32,
     /// Seed.
     pub seed: u64,
+    /// How nodes were given to backends.
+    #[serde(default)]
+    pub placement: Method,
+    /// What the evolutionary searches of `collage-v1` found, one a stage.
+    #[serde(default)]
+    pub evolutions: Vec<Evolution>,
     /// What the inputs were on which plans were verified and timed, a line each.
     pub inputs: Vec<String>,
     /// Sizes that are open, and those at which plans were verified and timed; absent when all are fixed.
@@ -217,6 +224,8 @@ impl Report {
             machine,
             threads: goal.threads as u32,
             seed: goal.seed,
+            placement: goal.placement,
+            evolutions: Vec::new(),
             inputs: Vec::new(),
             sizes: None,
             rewrites: Vec::new(),
@@ -251,6 +260,7 @@ impl Report {
         if label.is_empty() {
             self.ratio_to_best_single = best.ratio;
         }
+        self.evolutions.extend(found.evolution.clone());
         self.regions.extend(chosen.regions.iter().map(|r| Region::of(graph, r)));
         self.conversions.extend(chosen.conversions.iter().map(|c| Conversion::of(graph, c)));
         self.declined.extend(placed.declined.iter().map(|(backend, d)| Refusal {

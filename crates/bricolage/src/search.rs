@@ -2,13 +2,13 @@
 //! contest between whole plans.
 
 use crate::{
-    Cx, Error, Progress, contest, inputs, line,
+    Cx, Error, Evolution, Progress, contest, evolution, inputs, line,
     worker::{Benches, Worker},
 };
 use bricolage_ir::Graph;
 use bricolage_measure::{Database, Machine, MeasuringLock};
 use bricolage_placement::{
-    MeasuredConversions, Observed, Placed, Placements, Pricing, gather_whole, place,
+    MeasuredConversions, Method, Observed, Placed, Placements, Pricing, gather_whole, place,
 };
 use bricolage_tensor::Tensor;
 use std::{
@@ -34,6 +34,7 @@ pub(crate) struct Subject<'a> {
 pub(crate) struct Found {
     pub(crate) placed: Placements,
     pub(crate) best: contest::Best,
+    pub(crate) evolution: Option<Evolution>,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -44,20 +45,9 @@ pub(crate) fn search(s: &Subject<'_>) -> Result<Found, Error> {
     let limit = cx.goal.time_limit.map_or(f64::INFINITY, |l| l.as_secs_f64());
     let ended = s.database.note(&search)?.and_then(|text| text.parse::<f64>().ok());
     let exhausted = ended.is_some_and(|before| limit <= before);
-    let placed = placements(s, &search, exhausted)?;
-    let best = contest::run(&contest::Contest {
-        cx,
-        name: s.name,
-        graph: s.graph,
-        observed: s.observed,
-        tensors: s.tensors,
-        database: s.database,
-        deadline: cx.goal.time_limit.and_then(|limit| s.started.checked_add(limit)),
-        exhausted,
-        scratch: cx.cache.join("scratch"),
-        placed: &placed.all,
-        floors: contest::Floors::default(),
-    })?;
+    let floors = contest::Floors::default();
+    let (placed, evolution) = placements(s, &search, exhausted, &floors)?;
+    let best = contest::run(&s.contest(&placed.all, &floors, exhausted))?;
     if !cx.cancel.is_cancelled() && !exhausted {
         s.database.set_note(&search, &limit.to_string())?;
     }
@@ -74,7 +64,32 @@ pub(crate) fn search(s: &Subject<'_>) -> Result<Found, Error> {
             false => format!("there was no time to measure {skipped} of {all} offers"),
         });
     }
-    Ok(Found { placed, best, warnings })
+    Ok(Found { placed, best, evolution, warnings })
+}
+
+impl<'a> Subject<'a> {
+    /// The contest between these plans.
+    pub(crate) fn contest(
+        &self,
+        placed: &'a [Placed],
+        floors: &'a contest::Floors,
+        exhausted: bool,
+    ) -> contest::Contest<'a> {
+        let cx = self.cx;
+        contest::Contest {
+            cx,
+            name: self.name,
+            graph: self.graph,
+            observed: self.observed,
+            tensors: self.tensors,
+            database: self.database,
+            deadline: cx.goal.time_limit.and_then(|limit| self.started.checked_add(limit)),
+            exhausted,
+            scratch: cx.cache.join("scratch"),
+            placed,
+            floors,
+        }
+    }
 }
 
 /// The name under which the database keeps how many seconds a search that ended was given: a search
@@ -85,6 +100,9 @@ fn search_name(s: &Subject<'_>) -> String {
         "{}\n{} threads, {:?}, seed {}\n",
         s.name, cx.goal.threads, cx.goal.policy, cx.goal.seed
     );
+    if cx.goal.placement != Method::Exact {
+        text.push_str(&format!("{}\n", cx.goal.placement));
+    }
     text.push_str(&inputs::contents_name(s.graph, s.tensors));
     for backend in cx.registry.iter() {
         text.push_str(&format!("{} {}\n", backend.name(), backend.version()));
@@ -92,8 +110,14 @@ fn search_name(s: &Subject<'_>) -> String {
     format!("search {}", blake3::hash(text.as_bytes()))
 }
 
-/// Prices all offers, unless that was done, and covers the graph: the best mix, each backend alone, each engine's whole graph.
-fn placements(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Placements, Error> {
+/// Prices all offers, unless that was done, and covers the graph: the best mix, each backend alone, each engine's
+/// whole graph; or what the goal's other method makes of it.
+fn placements(
+    s: &Subject<'_>,
+    contents: &str,
+    exhausted: bool,
+    floors: &contest::Floors,
+) -> Result<(Placements, Option<Evolution>), Error> {
     let &Subject { cx, graph, observed, started, .. } = s;
     let setting = cx.goal.setting();
     let scratch = cx.cache.join("scratch");
@@ -134,7 +158,8 @@ fn placements(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Placem
         },
     };
     let conversions = MeasuredConversions::new(&pricing, cx.registry);
-    let mut placed = place(&pricing, cx.registry, &conversions).map_err(|error| {
+    let placed = place(&pricing, cx.registry, &conversions, cx.goal.placement);
+    let mut placed = placed.map_err(|error| {
         // Where the model itself cannot be evaluated, no kernel could be right.
         match graph.outputs.iter().find_map(|&v| observed.get(v).err()) {
             Some(fault) => Error::from(fault),
@@ -142,13 +167,21 @@ fn placements(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Placem
         }
     })?;
     placed.effort.doubted.extend(conversions.doubted.take());
+    match cx.goal.placement {
+        Method::Exact => {}
+        Method::Greedy => return Ok((placed, None)),
+        Method::CollageV1 => {
+            let found = evolution::run(s, &pricing, &conversions, &mut placed, floors)?;
+            return Ok((placed, Some(found)));
+        }
+    }
     for offer in gather_whole(graph, cx.registry, &setting) {
         let backend = offer.backend().to_owned();
         // The engine's own optimiser beats its single ops put together; those are no contender.
         placed.all.retain(|p| p.name != format!("{backend} alone"));
         placed.all.push(Placed::whole(offer));
     }
-    Ok(placed)
+    Ok((placed, None))
 }
 
 /// How much of the time limit goes into measuring regions. The rest is for whole plans: each is opened,

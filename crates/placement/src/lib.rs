@@ -4,6 +4,7 @@
 //! results were found right, and finds the cover of least price ([`solve`]); the cover of every
 //! single backend is kept beside it, so that whoever measures whole plans can fall back to it.
 
+mod arrange;
 mod blocks;
 mod carry;
 mod certificate;
@@ -11,7 +12,9 @@ mod conversions;
 mod cover;
 mod doubts;
 mod dual;
+mod greedy;
 mod linear;
+mod method;
 mod observed;
 mod offers;
 mod order;
@@ -21,17 +24,20 @@ mod pricing;
 mod problem;
 mod programme;
 mod prospects;
+mod quotient;
 mod refine;
 mod solve;
 mod stock;
 mod sweep;
 mod trial;
+pub mod v1;
 
 pub use carry::{Carried, place_guessed};
 pub use certificate::{Certificate, certify};
 pub use conversions::{MeasuredConversions, Unpriced};
 pub use cover::{Conversion, Cover, CoverError};
 pub use doubts::{impossible, least_ns};
+pub use method::Method;
 pub use observed::Observed;
 pub use offers::{Form, Offer, Offers, gather, gather_whole};
 pub use place::{

@@ -1,8 +1,8 @@
 //! From prices to placements: the exact cover, and every single backend for comparison.
 
 use crate::{
-    Choice, Effort, Form, FormatId, Limits, Offer, Offers, Price, Pricing, Problem, ProblemError,
-    Tensor, gather,
+    Choice, Effort, Form, FormatId, Limits, Method, Offer, Offers, Price, Pricing, Problem,
+    ProblemError, Solution, Tensor, gather,
     offers::{is_edge_format, last_resort},
     price,
     problem::MOST_FORMATS,
@@ -215,7 +215,8 @@ pub struct Refused {
 
 /// What placement found.
 pub struct Placements {
-    /// The exact cover first, then every single backend that covers the graph.
+    /// By [`Method::Exact`] the exact cover first, then every single backend that covers the graph; by the
+    /// others what they make.
     pub all: Vec<Placed>,
     /// What was refused by patterns.
     pub declined: Vec<(String, Declined)>,
@@ -232,6 +233,7 @@ pub fn place(
     p: &Pricing<'_>,
     registry: &Registry,
     conversions: &dyn ConversionPrices,
+    method: Method,
 ) -> Result<Placements, PlaceError> {
     let mut offers = gather(p.graph, registry, &p.setting)?;
     let (mut prices, mut effort) = price(p, &offers.all)?;
@@ -259,7 +261,11 @@ pub fn place(
     // A conversion that is measured for one cover may change another.
     let all = loop {
         covering.news.set(false);
-        let all = covering.all(registry)?;
+        let all = match method {
+            Method::Exact => covering.all(registry)?,
+            Method::CollageV1 => covering.by_levels()?,
+            Method::Greedy => vec![covering.greedy(registry, &p.setting)?],
+        };
         if !covering.news.get() || is_over() {
             break all;
         }
@@ -293,7 +299,7 @@ fn without_help(offers: &Offers, prices: &[Price]) -> Vec<NodeId> {
 
 /// What an offer counts for in the sum, in nanoseconds. An offer that was not measured counts its
 /// backend's guess, doubled.
-fn counted(offer: &Offer, price: &Price) -> Option<f64> {
+pub(crate) fn counted(offer: &Offer, price: &Price) -> Option<f64> {
     match price {
         Price::Measured(m) => Some(m.median_ns),
         Price::Free => Some(0.0),
@@ -301,6 +307,10 @@ fn counted(offer: &Offer, price: &Price) -> Option<f64> {
         Price::Unmeasured => Some(2.0 * offer.candidate.guess_ns.unwrap_or(1e9)),
     }
 }
+
+/// What chooses among the choices of a problem, within limits; incumbents are choices of known covers.
+pub(crate) type Solver =
+    dyn Fn(&Problem, Limits<'_>, &[Vec<usize>]) -> Result<Solution, ProblemError>;
 
 /// What covers are made of.
 pub(crate) struct Covering<'a> {
@@ -365,6 +375,17 @@ impl Covering<'_> {
         incumbents: &[Vec<usize>],
         name: &str,
     ) -> Result<(Placed, Vec<usize>), PlaceError> {
+        self.cover_found_by(&solve, allowed, incumbents, name)
+    }
+
+    /// [`Covering::cover`], where `solver` decides what is chosen.
+    pub(crate) fn cover_found_by(
+        &self,
+        solver: &Solver,
+        allowed: &dyn Fn(&Offer) -> bool,
+        incumbents: &[Vec<usize>],
+        name: &str,
+    ) -> Result<(Placed, Vec<usize>), PlaceError> {
         let &Covering { offers, prices, .. } = self;
         // What was not measured is chosen only where nothing is known.
         let measured = |&(offer, price): &(&Offer, &Price)| {
@@ -378,10 +399,10 @@ impl Covering<'_> {
                 || offer.candidate.region.nodes.iter().any(|n| !known.contains(n))
         };
         let by_known = |offer: &Offer, price: &Price| allowed(offer) && needed(offer, price);
-        match self.cover_by(&by_known, incumbents, name) {
+        match self.cover_by(solver, &by_known, incumbents, name) {
             // Known regions overlap so that they leave something out.
             Err(PlaceError::Problem(ProblemError::Uncoverable { .. })) => {
-                self.cover_by(&|offer, _| allowed(offer), incumbents, name)
+                self.cover_by(solver, &|offer, _| allowed(offer), incumbents, name)
             }
             result => result,
         }
@@ -389,6 +410,7 @@ impl Covering<'_> {
 
     fn cover_by(
         &self,
+        solver: &Solver,
         admitted: &dyn Fn(&Offer, &Price) -> bool,
         incumbents: &[Vec<usize>],
         name: &str,
@@ -415,7 +437,7 @@ impl Covering<'_> {
         loop {
             let refused = table.price_conversions(graph, conversions, &measured)?;
             self.refused.borrow_mut().extend(refused);
-            let solution = solve(&table.problem, limits, &known)?;
+            let solution = solver(&table.problem, limits, &known)?;
             let mut anew = false;
             for c in &solution.cover.conversions {
                 let Some(backend) = table.converter(c.tensor, c.from, c.to) else { continue };

@@ -121,6 +121,19 @@ impl Backend for OnnxRuntime {
         })
     }
 
+    fn propose_region(
+        &self,
+        graph: &Graph,
+        region: &Region,
+        setting: &Setting,
+    ) -> Result<Candidate, Declined> {
+        graph_engine::offer(graph, region.clone(), MIXED, setting).map_err(|why| Declined {
+            node: region.exit(),
+            pattern: "region".to_owned(),
+            why,
+        })
+    }
+
     fn bind(
         &self,
         graph: &Graph,

@@ -266,6 +266,19 @@ impl Backend for OpenVino {
         })
     }
 
+    fn propose_region(
+        &self,
+        graph: &Graph,
+        region: &Region,
+        setting: &Setting,
+    ) -> Result<Candidate, Declined> {
+        offer(graph, region.clone(), MIXED, setting).map_err(|why| Declined {
+            node: region.exit(),
+            pattern: "region".to_owned(),
+            why,
+        })
+    }
+
     fn bind(
         &self,
         graph: &Graph,
