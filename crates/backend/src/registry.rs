@@ -74,8 +74,9 @@ pub trait Backend: Send + Sync {
     /// Every candidate whose exit is `exit`. `order` holds the graph's nodes in topological order.
     fn propose(&self, graph: &Graph, exit: NodeId, setting: &Setting) -> Proposals;
 
-    /// A candidate for exactly this region, of any size, if the backend takes it. Where it is the whole graph, no
-    /// other kernel runs beside it.
+    /// A candidate for exactly this region, of any size, if the backend takes it. Unlike what
+    /// [`Backend::propose`] offers it may have several exits. Where it is the whole graph, no other kernel runs
+    /// beside it.
     fn propose_region(
         &self,
         graph: &Graph,

@@ -7,7 +7,7 @@ use crate::{Error, Goal, InputShape, Temporary, Weights, npz};
 use bricolage_backend::{Policy, Registry};
 use bricolage_ir::{Graph, Tolerance};
 use bricolage_measure::Machine;
-use bricolage_placement::Carried;
+use bricolage_placement::{Carried, Method};
 use bricolage_runtime::{Plan, in_words, kind_of, map_file, open_file};
 use bricolage_tensor::Tensor;
 use rustix::fs::{CWD, RenameFlags};
@@ -99,6 +99,9 @@ pub struct Manifest {
     pub seed: u64,
     /// What kernels may do to the numbers.
     pub policy: Policy,
+    /// How nodes were given to backends.
+    #[serde(default)]
+    pub placement: Method,
     /// Sizes that are open; absent when all are fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<OpenSizes>,
@@ -122,6 +125,7 @@ impl Manifest {
             threads: goal.threads as u32,
             seed: goal.seed,
             policy: goal.policy,
+            placement: goal.placement,
             sizes: None,
             backends: BTreeMap::new(),
             files: BTreeMap::new(),
@@ -133,6 +137,7 @@ impl Manifest {
     pub fn goal(&self) -> Goal {
         Goal {
             policy: self.policy,
+            placement: self.placement,
             seed: self.seed,
             shapes: self.shapes(),
             ..Goal::new(self.threads as usize)

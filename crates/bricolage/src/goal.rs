@@ -1,6 +1,7 @@
 //! What is wanted: the budget and the setting of one optimisation.
 
 use bricolage_backend::{Policy, Setting};
+use bricolage_placement::Method;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub struct Goal {
     pub threads: usize,
     /// What kernels may do to the numbers.
     pub policy: Policy,
+    /// How nodes are given to backends.
+    pub placement: Method,
     /// Time for the whole optimisation; measuring stops when it is used up.
     pub time_limit: Option<Duration>,
     /// Decides inputs and the order of measurements.
@@ -70,6 +73,7 @@ impl Goal {
         Goal {
             threads,
             policy: Policy::Default,
+            placement: Method::Exact,
             time_limit: None,
             seed: 0,
             shapes: Vec::new(),

@@ -14,6 +14,7 @@ mod draw;
 mod dynamic;
 mod emit;
 mod error;
+mod evolution;
 mod goal;
 pub mod inputs;
 mod inspect;
@@ -32,12 +33,14 @@ pub mod target;
 pub mod temporary;
 pub mod worker;
 
+pub use bricolage_placement::Method;
 pub use bricolage_rewrite::RULES;
 pub use bricolage_runtime::Weights;
 pub use check::check;
 pub use dynamic::DynamicSession;
 pub use emit::{Emitted, constant_bytes, emit};
 pub use error::{Blame, Error, render};
+pub use evolution::Evolution;
 pub use goal::{Goal, InputShape, Progress};
 pub use inspect::{Inspection, Port, inspect};
 pub use line::{

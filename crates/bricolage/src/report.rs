@@ -3,11 +3,12 @@
 use crate::{
     Goal,
     artefact::{Allowed, OpenSizes},
+    evolution::Evolution,
     search::Found,
 };
 use bricolage_ir::{Graph, NodeId};
 use bricolage_measure::{Machine, Measurement, Ratio};
-use bricolage_placement::{Finder, Form, PlacedConversion, PlacedRegion, Price};
+use bricolage_placement::{Finder, Form, Method, PlacedConversion, PlacedRegion, Price};
 use bricolage_tensor::Format;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -43,7 +44,7 @@ pub struct Prediction {
     pub bound_ns: f64,
     /// By what share of its sum a cover may at most be cheaper; 0 where it is proven to be the cheapest.
     pub gap: f64,
-    /// `incumbent`, `sweep` or `programme`: what found the cover.
+    /// `incumbent`, `sweep`, `programme`, `levels` or `given`: what found the cover.
     pub finder: String,
     /// States and nodes of search trees that were visited.
     pub states: usize,
@@ -180,6 +181,12 @@ pub struct Report {
     pub threads: u32,
     /// Seed.
     pub seed: u64,
+    /// How nodes were given to backends.
+    #[serde(default)]
+    pub placement: Method,
+    /// What the evolutionary searches of `collage-v1` found, one a stage.
+    #[serde(default)]
+    pub evolutions: Vec<Evolution>,
     /// What the inputs were on which plans were verified and timed, a line each.
     pub inputs: Vec<String>,
     /// Sizes that are open, and those at which plans were verified and timed; absent when all are fixed.
@@ -236,6 +243,8 @@ impl Report {
             machine,
             threads: goal.threads as u32,
             seed: goal.seed,
+            placement: goal.placement,
+            evolutions: Vec::new(),
             inputs: Vec::new(),
             sizes: None,
             rewrites: Vec::new(),
@@ -269,24 +278,25 @@ impl Report {
         if label.is_empty() {
             self.ratio_to_best_single = best.ratio;
         }
+        self.evolutions.extend(found.evolution.clone());
         self.regions.extend(chosen.regions.iter().map(|r| Region::of(graph, r)));
         self.conversions.extend(chosen.conversions.iter().map(|c| Conversion::of(graph, c)));
-        self.declined.extend(placed.declined.iter().map(|(backend, d)| Refusal {
+        self.declined.extend(placed.priced.declined().iter().map(|(backend, d)| Refusal {
             backend: backend.clone(),
             what: d.pattern.clone(),
             nodes: origins(graph, &[d.node]),
             why: d.why.clone(),
         }));
-        self.refused.extend(placed.refused.iter().map(|r| Refusal {
+        self.refused.extend(placed.priced.refused().iter().map(|r| Refusal {
             backend: r.backend.clone(),
             what: r.what.clone(),
             nodes: origins(graph, &r.nodes),
             why: r.why.clone(),
         }));
-        self.offers += placed.offers;
-        self.known += placed.effort.known + best.known;
-        self.measured += placed.effort.measured + best.measured;
-        self.skipped += placed.effort.skipped;
+        self.offers += placed.priced.count();
+        self.known += placed.priced.effort().known + best.known;
+        self.measured += placed.priced.effort().measured + best.measured;
+        self.skipped += placed.priced.effort().skipped;
         self.memory.arena_bytes += best.emitted.plan.arena;
         self.memory.live_peak_bytes += best.emitted.live_peak;
     }
@@ -304,6 +314,8 @@ impl Prediction {
             Finder::Incumbent => "incumbent",
             Finder::Sweep => "sweep",
             Finder::Programme => "programme",
+            Finder::Levels => "levels",
+            Finder::Given => "given",
         };
         Prediction {
             sum_ns: p.sum_ns,

@@ -2,17 +2,18 @@
 //! contest between whole plans.
 
 use crate::{
-    Cx, Error, Progress, contest, inputs, line,
+    Cx, Error, Evolution, Progress, contest, evolution, inputs, line,
     worker::{Benches, Worker},
 };
 use bricolage_ir::Graph;
 use bricolage_measure::{Database, Machine, MeasuringLock};
 use bricolage_placement::{
-    MeasuredConversions, Observed, Placed, Placements, Pricing, gather_whole, price_all,
+    MeasuredConversions, Method, Observed, Placed, Priced, Pricing, gather_whole, price_all,
 };
 use bricolage_tensor::Tensor;
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -30,10 +31,19 @@ pub(crate) struct Subject<'a> {
     pub(crate) started: Instant,
 }
 
+/// Whole plans, and what they are made of.
+pub(crate) struct Placements {
+    /// By [`Method::Exact`] the cheapest cover, every single backend that covers the graph, and what came of
+    /// measuring those; by the others what they make.
+    pub(crate) all: Vec<Placed>,
+    pub(crate) priced: Priced,
+}
+
 /// What was found.
 pub(crate) struct Found {
     pub(crate) placed: Placements,
     pub(crate) best: contest::Best,
+    pub(crate) evolution: Option<Evolution>,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -44,28 +54,16 @@ pub(crate) fn search(s: &Subject<'_>) -> Result<Found, Error> {
     let limit = cx.goal.time_limit.map_or(f64::INFINITY, |l| l.as_secs_f64());
     let ended = s.database.note(&search)?.and_then(|text| text.parse::<f64>().ok());
     let exhausted = ended.is_some_and(|before| limit <= before);
-    let placed = placements(s, &search, exhausted)?;
-    let best = contest::run(&contest::Contest {
-        cx,
-        name: s.name,
-        graph: s.graph,
-        observed: s.observed,
-        tensors: s.tensors,
-        database: s.database,
-        deadline: cx.goal.time_limit.and_then(|limit| s.started.checked_add(limit)),
-        exhausted,
-        scratch: cx.cache.join("scratch"),
-        placed: &placed.all,
-        floors: contest::Floors::default(),
-    })?;
+    let (placed, evolution, best, doubted) = plans(s, &search, exhausted)?;
     if !cx.cancel.is_cancelled() && !exhausted {
         s.database.set_note(&search, &limit.to_string())?;
     }
     let mut warnings = best.warnings.clone();
-    let doubted = placed.effort.doubted.iter();
+    let effort = placed.priced.effort();
+    let doubted = effort.doubted.iter().chain(&doubted);
     warnings.extend(doubted.map(|d| format!("a time in the cost database cannot be: {d}")));
-    if placed.effort.skipped > 0 {
-        let (skipped, all) = (placed.effort.skipped, placed.offers);
+    if effort.skipped > 0 {
+        let (skipped, all) = (effort.skipped, placed.priced.count());
         warnings.push(match exhausted {
             true => format!(
                 "an earlier search with as much time ended without {skipped} of {all} offers; one \
@@ -74,7 +72,32 @@ pub(crate) fn search(s: &Subject<'_>) -> Result<Found, Error> {
             false => format!("there was no time to measure {skipped} of {all} offers"),
         });
     }
-    Ok(Found { placed, best, warnings })
+    Ok(Found { placed, best, evolution, warnings })
+}
+
+impl<'a> Subject<'a> {
+    /// The contest between these plans.
+    pub(crate) fn contest(
+        &self,
+        placed: &'a [Placed],
+        floors: &'a contest::Floors,
+        exhausted: bool,
+    ) -> contest::Contest<'a> {
+        let cx = self.cx;
+        contest::Contest {
+            cx,
+            name: self.name,
+            graph: self.graph,
+            observed: self.observed,
+            tensors: self.tensors,
+            database: self.database,
+            deadline: cx.goal.time_limit.and_then(|limit| self.started.checked_add(limit)),
+            exhausted,
+            scratch: cx.cache.join("scratch"),
+            placed,
+            floors,
+        }
+    }
 }
 
 /// The name under which the database keeps how many seconds a search that ended was given: a search
@@ -85,6 +108,9 @@ fn search_name(s: &Subject<'_>) -> String {
         "{}\n{} threads, {:?}, seed {}\n",
         s.name, cx.goal.threads, cx.goal.policy, cx.goal.seed
     );
+    if cx.goal.placement != Method::Exact {
+        text.push_str(&format!("{}\n", cx.goal.placement));
+    }
     text.push_str(&inputs::contents_name(s.graph, s.tensors));
     for backend in cx.registry.iter() {
         text.push_str(&format!("{} {}\n", backend.name(), backend.version()));
@@ -92,8 +118,12 @@ fn search_name(s: &Subject<'_>) -> String {
     format!("search {}", blake3::hash(text.as_bytes()))
 }
 
-/// Prices all offers, unless that was done, and covers the graph: the best mix, each backend alone, each engine's whole graph.
-fn placements(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Placements, Error> {
+/// What [`plans`] found: placements, what an evolution found, the best, and doubted times of conversions.
+type Contested = (Placements, Option<Evolution>, contest::Best, BTreeSet<String>);
+
+/// Prices all offers, unless that was done, covers the graph, and has the plans compete: the best mix, each
+/// backend alone, each engine's whole graph; or what the goal's other method makes of it.
+fn plans(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Contested, Error> {
     let &Subject { cx, graph, observed, started, .. } = s;
     let setting = cx.goal.setting();
     let scratch = cx.cache.join("scratch");
@@ -111,8 +141,8 @@ fn placements(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Placem
         (false, search) => search.and_then(|s| started.checked_add(s.mul_f64(share / 0.7))),
     };
     let deadline = until(0.7);
-    let bench =
-        Benches::new(cx.registry, line::pool(setting.threads)?, worker, scratch).until(deadline);
+    let bench = Benches::new(cx.registry, line::pool(setting.threads)?, worker, scratch);
+    bench.set_deadline(deadline);
     let pricing = Pricing {
         graph,
         setting,
@@ -134,8 +164,10 @@ fn placements(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Placem
         },
     };
     let conversions = MeasuredConversions::new(&pricing, cx.registry);
-    let placed = price_all(&pricing, cx.registry)
-        .and_then(|priced| priced.place(&pricing, cx.registry, &conversions));
+    let placed = price_all(&pricing, cx.registry).and_then(|mut priced| {
+        let all = priced.place(&pricing, cx.registry, &conversions, cx.goal.placement)?;
+        Ok(Placements { all, priced })
+    });
     let mut placed = placed.map_err(|error| {
         // Where the model itself cannot be evaluated, no kernel could be right.
         match graph.outputs.iter().find_map(|&v| observed.get(v).err()) {
@@ -143,14 +175,94 @@ fn placements(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Placem
             None => Error::from(error),
         }
     })?;
-    placed.effort.doubted.extend(conversions.doubted.take());
-    for offer in gather_whole(graph, cx.registry, &setting) {
-        let backend = offer.backend().to_owned();
-        // The engine's own optimiser beats its single ops put together; those are no contender.
-        placed.all.retain(|p| p.name != format!("{backend} alone"));
-        placed.all.push(Placed::whole(offer));
+    let floors = contest::Floors::default();
+    let mut field = contest::Field::default();
+    let mut evolution = None;
+    match cx.goal.placement {
+        Method::Exact => {
+            for offer in gather_whole(graph, cx.registry, &setting) {
+                let backend = offer.backend().to_owned();
+                // The engine's own optimiser beats its single ops put together; those are no contender.
+                placed.all.retain(|p| p.name != format!("{backend} alone"));
+                placed.all.push(Placed::whole(offer));
+            }
+            field.enter(&s.contest(&placed.all, &floors, exhausted))?;
+            let limit = cx.goal.time_limit.filter(|_| !exhausted);
+            let deadline = limit.and_then(|l| started.checked_add(l.mul_f64(REFINING)));
+            let late = |over: Option<Instant>| if exhausted { Some(started) } else { over };
+            bench.set_deadline(late(deadline));
+            let pricing = Pricing {
+                first_deadline: late(deadline),
+                deadline: late(deadline),
+                cover_deadline: match exhausted {
+                    true => pricing.cover_deadline,
+                    false => deadline,
+                },
+                ..pricing
+            };
+            let more = MeasuredConversions::new(&pricing, cx.registry);
+            refine(s, &pricing, &more, &mut placed, (&mut field, &floors, exhausted))?;
+            conversions.doubted.borrow_mut().extend(more.doubted.take());
+        }
+        Method::Greedy => field.enter(&s.contest(&placed.all, &floors, exhausted))?,
+        Method::CollageV1 => {
+            evolution = Some(evolution::run(s, &pricing, &conversions, &mut placed, &floors)?);
+            field.enter(&s.contest(&placed.all, &floors, exhausted))?;
+        }
     }
-    Ok(placed)
+    let best = field.choose(&s.contest(&placed.all, &floors, exhausted))?;
+    Ok((placed, evolution, best, conversions.doubted.take()))
+}
+
+/// Share of the time limit after which nothing more is measured for another plan.
+const REFINING: f64 = 0.8;
+/// Covers that are made anew from what plans showed, at most.
+const ROUNDS: usize = 3;
+/// An engine whose own plan of the whole graph takes this many times as long as the best plan is not offered
+/// long stretches of the graph.
+const ENGINE_FAR: f64 = 1.5;
+
+/// Measures what kernels take inside the plans so far and what engines that do well take for long stretches
+/// of the graph, and makes the cheapest cover of that, until that is a plan that is known or is not faster.
+fn refine(
+    s: &Subject<'_>,
+    pricing: &Pricing<'_>,
+    conversions: &MeasuredConversions<'_>,
+    placed: &mut Placements,
+    (field, floors, exhausted): (&mut contest::Field, &contest::Floors, bool),
+) -> Result<(), Error> {
+    let is_over = || {
+        let late = pricing.deadline.is_some_and(|d| Instant::now() >= d);
+        late && !exhausted || s.cx.cancel.is_cancelled()
+    };
+    let best_ns = |field: &contest::Field, all: &[Placed]| {
+        (0..all.len()).filter_map(|i| field.median_ns(i)).fold(f64::INFINITY, f64::min)
+    };
+    for round in 0..ROUNDS {
+        if is_over() {
+            break;
+        }
+        let best = best_ns(field, &placed.all);
+        let in_plan = field.in_plan(&s.contest(&placed.all, floors, exhausted))?;
+        if round == 0 {
+            let near = |i: usize| field.median_ns(i).is_some_and(|ns| ns <= ENGINE_FAR * best);
+            let wholes = placed.all.iter().enumerate().filter(|(_, p)| p.prediction.is_none());
+            let engines = wholes.filter(|(i, _)| near(*i)).flat_map(|(_, p)| p.backends());
+            let engines: Vec<_> = engines.filter_map(|b| s.cx.registry.get(&b).ok().cloned()).collect();
+            placed.priced.widen(pricing, &engines)?;
+        }
+        let name = format!("mixed {}", round + 2);
+        let again = placed.priced.place_again(pricing, conversions, &in_plan, &name)?;
+        if field.has(&s.contest(&placed.all, floors, exhausted), &again) {
+            break;
+        }
+        placed.all.push(again);
+        field.enter(&s.contest(&placed.all, floors, exhausted))?;
+        if field.median_ns(placed.all.len() - 1).is_none_or(|ns| ns >= best) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// How much of the time limit goes into measuring regions. The rest is for whole plans: each is opened,

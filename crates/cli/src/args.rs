@@ -126,6 +126,9 @@ pub(crate) struct Optimize {
     /// Only these backends, besides the reference, which is always the last resort.
     #[arg(long = "backend", value_delimiter = ',')]
     pub(crate) backends: Vec<String>,
+    /// How nodes are given to backends; all but `exact` are baselines to compare with.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) placement: Placement,
     /// What kernels may do to the numbers.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) numerics: Numerics,
@@ -136,6 +139,18 @@ pub(crate) struct Optimize {
     pub(crate) setting: Setting,
     #[command(flatten)]
     pub(crate) format: Output,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Placement {
+    /// The cover of least price, then a contest between whole plans, every single backend among them.
+    #[default]
+    Exact,
+    /// Collage's published method: a cover that sees no formats, then an evolutionary search that gives parts
+    /// of it to the first graph engine, for the rest of the time limit or 18 minutes.
+    CollageV1,
+    /// Backends in the order of `--backend`, each with the largest regions that it takes.
+    Greedy,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -25,6 +25,10 @@ pub(crate) fn counted(offer: &Offer, price: &Price) -> Option<f64> {
     }
 }
 
+/// What chooses among the choices of a problem, within limits; incumbents are choices of known covers.
+pub(crate) type Solver =
+    dyn Fn(&Problem, Limits<'_>, &[Vec<usize>]) -> Result<Solution, ProblemError>;
+
 /// What covers are made of.
 pub(crate) struct Covering<'a> {
     pub(crate) graph: &'a Graph,
@@ -114,6 +118,17 @@ impl Covering<'_> {
         incumbents: &[Vec<usize>],
         name: &str,
     ) -> Result<Covered, PlaceError> {
+        self.cover_found_by(&solve, allowed, incumbents, name)
+    }
+
+    /// [`Covering::cover`], where `solver` decides what is chosen.
+    pub(crate) fn cover_found_by(
+        &self,
+        solver: &Solver,
+        allowed: &dyn Fn(&Offer) -> bool,
+        incumbents: &[Vec<usize>],
+        name: &str,
+    ) -> Result<Covered, PlaceError> {
         let &Covering { offers, prices, .. } = self;
         // What was not measured is chosen only where nothing is known.
         let measured = |&(offer, price): &(&Offer, &Price)| {
@@ -127,10 +142,10 @@ impl Covering<'_> {
                 || offer.candidate.region.nodes.iter().any(|n| !known.contains(n))
         };
         let by_known = |offer: &Offer, price: &Price| allowed(offer) && needed(offer, price);
-        match self.cover_by(&by_known, incumbents, name) {
+        match self.cover_by(solver, &by_known, incumbents, name) {
             // Known regions overlap so that they leave something out.
             Err(PlaceError::Problem(ProblemError::Uncoverable { .. })) => {
-                self.cover_by(&|offer, _| allowed(offer), incumbents, name)
+                self.cover_by(solver, &|offer, _| allowed(offer), incumbents, name)
             }
             result => result,
         }
@@ -138,6 +153,7 @@ impl Covering<'_> {
 
     fn cover_by(
         &self,
+        solver: &Solver,
         admitted: &dyn Fn(&Offer, &Price) -> bool,
         incumbents: &[Vec<usize>],
         name: &str,
@@ -160,7 +176,7 @@ impl Covering<'_> {
         loop {
             let refused = table.price_conversions(graph, conversions, &measured)?;
             self.refused.borrow_mut().extend(refused);
-            let solution = solve(&table.problem, limits, &known)?;
+            let solution = solver(&table.problem, limits, &known)?;
             let mut anew = false;
             for c in &solution.cover.conversions {
                 let Some(backend) = table.converter(c.tensor, c.from, c.to) else { continue };

@@ -4,6 +4,7 @@
 //! results were found right, and finds the cover of least price ([`solve`]); the cover of every
 //! single backend is kept beside it, so that whoever measures whole plans can fall back to it.
 
+mod arrange;
 mod blocks;
 mod carry;
 mod certificate;
@@ -12,8 +13,10 @@ mod cover;
 mod covering;
 mod doubts;
 mod dual;
+mod greedy;
 mod in_plan;
 mod linear;
+mod method;
 mod observed;
 mod offers;
 mod order;
@@ -24,6 +27,7 @@ mod pricing;
 mod problem;
 mod programme;
 mod prospects;
+mod quotient;
 mod refine;
 mod solve;
 mod stock;
@@ -31,6 +35,7 @@ mod stretches;
 mod sweep;
 mod table;
 mod trial;
+pub mod v1;
 
 pub use carry::{Carried, place_guessed};
 pub use certificate::{Certificate, certify};
@@ -38,6 +43,7 @@ pub use conversions::{MeasuredConversions, Unpriced};
 pub use cover::{Conversion, Cover, CoverError};
 pub use doubts::{impossible, least_ns};
 pub use in_plan::InPlan;
+pub use method::Method;
 pub use observed::Observed;
 pub use offers::{Form, Offer, Offers, gather, gather_whole};
 pub use place::{ConversionPrices, PlaceError, Priced, Refused, price_all};

@@ -134,9 +134,7 @@ fn ask(
             .entry(candidate.region.nodes.clone())
             .or_insert_with(|| Arc::from(graph.canonical(&candidate.region.nodes)))
             .clone();
-        let key = key(&canonical, &candidate, &**backend, setting);
-        let form = Form::Kernel(backend.clone());
-        offers.all.push(Offer { candidate, form, canonical, key });
+        offers.all.push(offer_of(backend, candidate, canonical, setting));
     }
 }
 
@@ -157,49 +155,61 @@ pub(crate) fn last_resort(
     offers.all
 }
 
-/// What a backend offers for exactly this region, if it takes it.
-pub(crate) fn offer_of(
-    graph: &Graph,
-    backend: &Arc<dyn Backend>,
-    region: &Region,
-    setting: &Setting,
-) -> Option<Offer> {
-    let candidate = backend.propose_region(graph, region, false, setting).ok()?;
-    if !setting.policy.admits(candidate.numerics) {
-        return None;
-    }
-    let canonical: Arc<str> = Arc::from(graph.canonical(&region.nodes));
-    let key = key(&canonical, &candidate, &**backend, setting);
-    Some(Offer { candidate, form: Form::Kernel(backend.clone()), canonical, key })
-}
-
 /// The whole graph as one region of each backend that takes it.
 pub fn gather_whole(graph: &Graph, registry: &Registry, setting: &Setting) -> Vec<Offer> {
     let order = graph.order();
-    let Some(region) = whole_region(graph, &order) else { return Vec::new() };
+    let Some(region) = joint_region(graph, &order) else { return Vec::new() };
     registry
         .iter()
         .filter_map(|backend| {
             let candidate = backend.propose_region(graph, &region, true, setting).ok()?;
-            let canonical: Arc<str> = Arc::from("whole");
-            let key = key(&canonical, &candidate, &**backend, setting);
-            Some(Offer { candidate, form: Form::Kernel(backend.clone()), canonical, key })
+            Some(offer_of(backend, candidate, Arc::from("whole"), setting))
         })
         .collect()
 }
 
-/// Every node of the graph; its outputs are those of the graph that nodes compute. `None` when they compute
-/// none.
-fn whole_region(graph: &Graph, order: &[NodeId]) -> Option<Region> {
-    if order.is_empty() {
+/// A candidate of this backend as an offer.
+fn offer_of(
+    backend: &Arc<dyn Backend>,
+    candidate: Candidate,
+    canonical: Arc<str>,
+    setting: &Setting,
+) -> Offer {
+    let key = key(&canonical, &candidate, &**backend, setting);
+    Offer { candidate, form: Form::Kernel(backend.clone()), canonical, key }
+}
+
+/// These nodes as one region of an engine, which is its own kind of plan where they are the whole graph; or
+/// why the engine does not take them. `nodes` are in topological order and wait for no node outside that
+/// waits for them.
+pub(crate) fn offer_jointly(
+    graph: &Graph,
+    engine: &Arc<dyn Backend>,
+    nodes: &[NodeId],
+    setting: &Setting,
+) -> Result<Offer, String> {
+    let region =
+        joint_region(graph, nodes).ok_or_else(|| "nothing reads what they make".to_owned())?;
+    let is_whole = nodes.len() == graph.nodes().count();
+    let candidate = engine.propose_region(graph, &region, is_whole, setting);
+    let canonical = match is_whole {
+        true => Arc::from("whole"),
+        false => Arc::from(graph.canonical(nodes)),
+    };
+    Ok(offer_of(engine, candidate.map_err(|declined| declined.why)?, canonical, setting))
+}
+
+/// These nodes with everything that is read of them as outputs. `None` when nothing is.
+fn joint_region(graph: &Graph, nodes: &[NodeId]) -> Option<Region> {
+    if nodes.is_empty() {
         return None;
     }
-    let boundary = graph.boundary(order);
+    let boundary = graph.boundary(nodes);
     if boundary.outputs.is_empty() {
         return None;
     }
     Some(Region {
-        nodes: order.to_vec(),
+        nodes: nodes.to_vec(),
         inputs: boundary.inputs,
         constants: boundary.constants,
         outputs: boundary.outputs,

@@ -1,7 +1,7 @@
 //! From prices to placements: the exact cover, and every single backend for comparison.
 
 use crate::{
-    Effort, InPlan, Offer, Offers, Placed, Price, Pricing, ProblemError,
+    Effort, InPlan, Method, Offer, Offers, Placed, Price, Pricing, ProblemError,
     covering::{Covering, counted},
     gather,
     offers::last_resort,
@@ -117,13 +117,14 @@ pub fn price_all(p: &Pricing<'_>, registry: &Registry) -> Result<Priced, PlaceEr
 }
 
 impl Priced {
-    /// Covers the graph of `p`, from which the prices come: the exact cover first, then every single backend
-    /// that covers the graph.
+    /// Covers the graph of `p`, from which the prices come: by [`Method::Exact`] the exact cover first, then
+    /// every single backend that covers the graph; by the others what they make.
     pub fn place(
         &mut self,
         p: &Pricing<'_>,
         registry: &Registry,
         conversions: &dyn ConversionPrices,
+        method: Method,
     ) -> Result<Vec<Placed>, PlaceError> {
         let known = self.offers.all.iter().zip(&self.prices);
         let costs: Vec<Option<f64>> = known.map(|(o, price)| counted(o, price)).collect();
@@ -132,12 +133,16 @@ impl Priced {
         // A conversion that is measured for one cover may change another.
         let mut all = loop {
             covering.news.set(false);
-            let all = covering.all(registry)?;
+            let all = match method {
+                Method::Exact => covering.all(registry)?,
+                Method::CollageV1 => covering.by_levels()?,
+                Method::Greedy => vec![covering.greedy(registry, &p.setting)?],
+            };
             if !covering.news.get() || is_over() {
                 break all;
             }
         };
-        if !is_over() {
+        if method == Method::Exact && !is_over() {
             covering.compare(&mut all);
         }
         let refused = covering.refused.take();

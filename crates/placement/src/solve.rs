@@ -17,6 +17,10 @@ pub enum Finder {
     Sweep,
     /// Integer programming, in one block at least.
     Programme,
+    /// The dynamic programme of [`v1`](crate::v1), which looks for another price.
+    Levels,
+    /// A method that looks at no price: the choices were given.
+    Given,
 }
 
 /// A cover and how it was found.

@@ -1,7 +1,7 @@
 //! Larger regions for graph engines than they propose: stretches of the graph between places where one value
 //! is alive, and neighbours in a cover that one engine computes, made one.
 
-use crate::{Form, Offer, Placed, offers::offer_of};
+use crate::{Form, Offer, Placed, offers::offer_jointly};
 use bricolage_backend::{Backend, BackendKind, Region, Setting};
 use bricolage_ir::{Graph, NodeId};
 use std::{
@@ -19,13 +19,14 @@ pub(crate) fn offer_stretches(
     setting: &Setting,
 ) -> Vec<Offer> {
     let all = stretches(graph).into_iter();
-    all.filter_map(|region| offer_of(graph, backend, &region, setting)).collect()
+    all.filter_map(|region| offer_jointly(graph, backend, &region.nodes, setting).ok()).collect()
 }
 
 /// What engines offer for runs of regions that are theirs in a cover, each run as one region.
 pub(crate) fn offer_merged(graph: &Graph, placed: &Placed, setting: &Setting) -> Vec<Offer> {
     let all = merged(graph, placed).into_iter();
-    all.filter_map(|(backend, region)| offer_of(graph, &backend, &region, setting)).collect()
+    all.filter_map(|(backend, region)| offer_jointly(graph, &backend, &region.nodes, setting).ok())
+        .collect()
 }
 
 /// Multiplications and additions of a node.

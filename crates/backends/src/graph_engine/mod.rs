@@ -14,6 +14,8 @@ pub(crate) use kernel::{Compiled, Refusal, RegionKernel};
 
 /// Variant of a region that shares the processor with other kernels.
 pub(crate) const MIXED: &str = "region";
+/// Nodes of the largest region whose pattern names its ops.
+const MOST_NAMED: usize = 24;
 /// Pattern of a region that is the whole plan.
 pub(crate) const WHOLE: &str = "whole graph";
 
@@ -78,7 +80,7 @@ fn written(graph: &Graph, region: &Region) -> Result<Structure, String> {
 }
 
 /// The candidate that computes `region`, if it can be written as a model. One of [`MIXED`]'s variant is
-/// named after its ops, any other is the [`WHOLE`].
+/// named after its ops or by their number, any other is the [`WHOLE`].
 pub(crate) fn offer(
     graph: &Graph,
     region: Region,
@@ -90,8 +92,12 @@ pub(crate) fn offer(
     };
     let (inputs, outputs) = (all(&region.inputs)?, all(&region.outputs)?);
     written(graph, &region)?;
-    let kinds: Vec<&str> = region.nodes.iter().map(|&n| graph.node(n).op.kind().name()).collect();
-    let pattern = if variant == MIXED { kinds.join("+") } else { WHOLE.to_owned() };
+    let kinds = region.nodes.iter().map(|&n| graph.node(n).op.kind().name());
+    let pattern = match region.nodes.len() {
+        _ if variant != MIXED => WHOLE.to_owned(),
+        count if count > MOST_NAMED => format!("{count} nodes"),
+        _ => kinds.collect::<Vec<_>>().join("+"),
+    };
     Ok(Candidate {
         guess_ns: Some(grow::guess_ns(graph, &region, setting.threads)),
         inputs,

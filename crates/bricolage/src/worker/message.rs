@@ -57,6 +57,9 @@ pub(super) enum Request {
         id: u64,
         iterations: u32,
     },
+    Steps {
+        id: u64,
+    },
     Close {
         id: u64,
     },
@@ -69,6 +72,7 @@ pub(super) enum Answer {
     Tensors(Vec<Wire>),
     Named(Vec<(String, Wire)>),
     Time { ns: u64 },
+    Steps { ns: Vec<u64> },
     Closed,
     Failed(String),
 }

@@ -5,12 +5,14 @@
 //! takes too much memory or does not answer in time costs the candidate that it was busy with, and is
 //! started again.
 
+mod local;
 mod message;
 mod plan;
 mod process;
 mod serve;
 mod trial;
 
+pub(crate) use local::LocalPlan;
 pub use plan::{Alone, OpenPlan, RemotePlan};
 pub use process::{Worker, WorkerCommand};
 pub use serve::serve;

@@ -18,6 +18,9 @@ pub trait OpenPlan: Sample {
     /// Runs once and returns the outputs by name.
     fn outputs(&mut self) -> Result<Vec<(String, Tensor)>, Error>;
 
+    /// Runs once and tells how long each step of the plan took.
+    fn steps(&mut self) -> Result<Vec<Duration>, Error>;
+
     /// Keeps it from using the processor until [`OpenPlan::resume`]; for runtimes whose threads spin.
     fn pause(&mut self) {}
 
@@ -47,6 +50,15 @@ impl Sample for Alone<'_> {
 }
 
 impl Alone<'_> {
+    /// [`OpenPlan::steps`], undisturbed and warm.
+    pub fn steps(&mut self) -> Result<Vec<Duration>, Error> {
+        self.0.resume();
+        let warm = self.warm_up().map_err(|e| Error::Worker(e.0));
+        let steps = warm.and_then(|()| self.0.steps());
+        self.0.pause();
+        steps
+    }
+
     /// The first runs after a pause find cold caches and sleeping threads.
     fn warm_up(&mut self) -> Result<(), SampleError> {
         const ENOUGH: Duration = Duration::from_millis(15);
@@ -138,6 +150,13 @@ impl OpenPlan for RemotePlan {
             Answer::Named(all) => {
                 all.into_iter().map(|(n, w)| Ok((n, w.tensor().map_err(Error::Worker)?))).collect()
             }
+            _ => Err(Error::Worker("it answered something else".to_owned())),
+        }
+    }
+
+    fn steps(&mut self) -> Result<Vec<Duration>, Error> {
+        match self.worker.call(&Request::Steps { id: 1 }, RUN_LIMIT).map_err(Error::Worker)? {
+            Answer::Steps { ns } => Ok(ns.into_iter().map(Duration::from_nanos).collect()),
             _ => Err(Error::Worker("it answered something else".to_owned())),
         }
     }

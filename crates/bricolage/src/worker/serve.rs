@@ -1,12 +1,16 @@
 //! The worker's side: what it holds open, and its answers.
 
-use super::message::{Answer, Request, Wire, receive, send};
+use super::{
+    local::LocalPlan,
+    message::{Answer, Request, Wire, receive, send},
+    plan::OpenPlan,
+};
 use crate::{DynamicSession, Opened, artefact, target};
 use bricolage_backend::{Peer, Registry};
 use bricolage_backends::PythonPeer;
 use bricolage_measure::Sample;
 use bricolage_placement::{LocalTrial, OpenTrial, Trial};
-use bricolage_runtime::{BufferId, Plan, Pool, PoolOptions, Session, ThreadPool, map_file};
+use bricolage_runtime::{BufferId, Plan, Pool, PoolOptions, ThreadPool, map_file};
 use bricolage_tensor::{Datum, Storage, Tensor};
 use std::{
     collections::HashMap,
@@ -20,22 +24,16 @@ use std::{
 /// A plan or a trial that a worker holds open.
 enum Held {
     Trial(Box<LocalTrial>),
-    Program { session: Session, inputs: Vec<Tensor>, outputs: Vec<Vec<u64>>, sizes: Vec<usize> },
+    Program(Box<LocalPlan>),
     Dynamic { session: Box<DynamicSession>, inputs: Vec<Datum> },
     Peer { peer: Box<dyn Peer>, inputs: Vec<(String, Tensor)> },
 }
 
 impl Held {
-    /// An artefact with its inputs, and room for its outputs where their sizes are known.
+    /// An artefact with its inputs.
     fn of(opened: Opened, inputs: Vec<Tensor>) -> Held {
         match opened {
-            Opened::Fixed(session) => {
-                let ports = session.program().plan().outputs.iter();
-                let sizes: Vec<usize> =
-                    ports.map(|p| p.ty.byte_len().unwrap_or(0) as usize).collect();
-                let outputs = sizes.iter().map(|s| vec![0; s.div_ceil(8)]).collect();
-                Held::Program { session, inputs, outputs, sizes }
-            }
+            Opened::Fixed(session) => Held::Program(Box::new(LocalPlan::new(session, inputs))),
             Opened::Dynamic(session) => {
                 Held::Dynamic { session, inputs: inputs.into_iter().map(Datum::from).collect() }
             }
@@ -45,15 +43,7 @@ impl Held {
     /// Runs an artefact once; its outputs go nowhere.
     fn run_artefact(&mut self) -> Result<(), String> {
         match self {
-            Held::Program { session, inputs, outputs, sizes } => {
-                let given: Vec<&[u8]> = inputs.iter().map(Tensor::bytes).collect();
-                let mut taken: Vec<&mut [u8]> = outputs
-                    .iter_mut()
-                    .zip(sizes)
-                    .map(|(words, size)| &mut bytemuck::cast_slice_mut::<u64, u8>(words)[..*size])
-                    .collect();
-                session.run_into(&given, &mut taken, None).map_err(|e| e.to_string())
-            }
+            Held::Program(plan) => plan.run(false).map_err(|e| e.to_string()),
             Held::Dynamic { session, inputs } => {
                 session.run(inputs).map(|_| ()).map_err(|e| e.to_string())
             }
@@ -159,10 +149,9 @@ fn answer(
                 let tensors = trial.results().map_err(|e| e.why)?;
                 Ok(Answer::Tensors(tensors.iter().map(Wire::from).collect()))
             }
-            Held::Program { session, inputs, .. } => {
-                let tensors = session.run(inputs).map_err(|e| e.to_string())?;
-                let ports = session.program().plan().outputs.iter().map(|p| p.name.clone());
-                Ok(Answer::Named(ports.zip(tensors.iter().map(Wire::from)).collect()))
+            Held::Program(plan) => {
+                let named = plan.outputs().map_err(|e| e.to_string())?;
+                Ok(Answer::Named(named.iter().map(|(n, t)| (n.clone(), Wire::from(t))).collect()))
             }
             Held::Dynamic { session, inputs } => {
                 let named = session.run(inputs).map_err(|e| e.to_string())?;
@@ -183,7 +172,7 @@ fn answer(
                 let time = trial.sample(iterations).map_err(|e| e.0)?;
                 Ok(Answer::Time { ns: time.as_nanos() as u64 })
             }
-            open @ (Held::Program { .. } | Held::Dynamic { .. }) => {
+            open @ (Held::Program(_) | Held::Dynamic { .. }) => {
                 let start = Instant::now();
                 for _ in 0..iterations {
                     open.run_artefact()?;
@@ -194,6 +183,13 @@ fn answer(
                 let time = peer.sample(inputs, iterations)?;
                 Ok(Answer::Time { ns: time.as_nanos() as u64 })
             }
+        },
+        Request::Steps { id } => match held.get_mut(&id).ok_or_else(missing)? {
+            Held::Program(plan) => {
+                let steps = plan.steps().map_err(|e| e.to_string())?;
+                Ok(Answer::Steps { ns: steps.iter().map(|d| d.as_nanos() as u64).collect() })
+            }
+            _ => Err("it is no plan of fixed sizes".to_owned()),
         },
         Request::Close { id } => {
             held.remove(&id);

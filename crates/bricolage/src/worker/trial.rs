@@ -11,7 +11,7 @@ use bricolage_placement::{Bench, LocalTrial, OpenTrial, Trial, TrialError};
 use bricolage_runtime::Pool;
 use bricolage_tensor::Tensor;
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     fs, io,
     path::{Path, PathBuf},
     rc::Rc,
@@ -27,7 +27,7 @@ pub struct Benches<'a> {
     /// Where weights of trials are written for the worker.
     scratch: PathBuf,
     /// When to stop waiting for a worker.
-    deadline: Option<Instant>,
+    deadline: Cell<Option<Instant>>,
 }
 
 impl<'a> Benches<'a> {
@@ -38,12 +38,12 @@ impl<'a> Benches<'a> {
         worker: Option<Rc<RefCell<Worker>>>,
         scratch: PathBuf,
     ) -> Benches<'a> {
-        Benches { registry, pool, worker, scratch, deadline: None }
+        Benches { registry, pool, worker, scratch, deadline: Cell::new(None) }
     }
 
     /// A worker that compiles or runs for the first time is not waited for beyond `deadline`.
-    pub fn until(self, deadline: Option<Instant>) -> Benches<'a> {
-        Benches { deadline, ..self }
+    pub fn set_deadline(&self, deadline: Option<Instant>) {
+        self.deadline.set(deadline);
     }
 }
 
@@ -57,7 +57,7 @@ impl Bench for Benches<'_> {
         match &self.worker {
             Some(worker) if foreign => {
                 let mut remote = RemoteTrial::new(worker.clone(), trial, &self.scratch)?;
-                remote.deadline = self.deadline;
+                remote.deadline = self.deadline.get();
                 remote.open().map_err(|why| remote.fault(why))?;
                 Ok(Box::new(remote))
             }

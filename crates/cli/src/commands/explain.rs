@@ -1,6 +1,6 @@
 //! `explain`: how an artefact came about.
 
-use super::{print_json, sizes};
+use super::{evolutions, print_json, sizes};
 use crate::{
     args::{Explain, Format},
     output::say,
@@ -30,6 +30,8 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
         say!("drawn      {draw}");
     }
     say!("rewrites   {} nodes became {}: {}", report.nodes.0, report.nodes.1, rules.join(", "));
+    say!("placement  {}", report.placement);
+    evolutions::print(&report);
     say!("plans");
     for c in &report.contenders {
         let time = match (&c.measured, &c.refused) {

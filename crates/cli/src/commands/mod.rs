@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+mod evolutions;
 pub(crate) mod explain;
 pub(crate) mod explain_error;
 pub(crate) mod inspect;

@@ -1,15 +1,15 @@
 //! `optimize`: a model becomes an artefact.
 
-use super::{print_json, sizes};
+use super::{evolutions, print_json, sizes};
 use crate::{
-    args::{Format, Numerics, Optimize},
+    args::{Format, Numerics, Optimize, Placement},
     interrupt::Graceful,
     output::say,
     progress::Display,
     setup::{self, Target},
     units,
 };
-use bricolage::{Cx, Error, Goal, artefact, report::Report};
+use bricolage::{Cx, Error, Goal, Method, artefact, report::Report};
 use bricolage_backend::Policy;
 use std::{path::Path, process::ExitCode};
 
@@ -21,6 +21,11 @@ pub(crate) fn run(a: &Optimize) -> Result<ExitCode, Error> {
             Numerics::Strict => Policy::Strict,
             Numerics::Default => Policy::Default,
             Numerics::Fast => Policy::Fast,
+        },
+        placement: match a.placement {
+            Placement::Exact => Method::Exact,
+            Placement::CollageV1 => Method::CollageV1,
+            Placement::Greedy => Method::Greedy,
         },
         time_limit: a.time_limit,
         ..setup::goal(&a.setting)
@@ -124,6 +129,7 @@ pub(crate) fn summary(report: &Report, output: &Path) {
             }
         }
     }
+    evolutions::print(report);
     let regions = report.regions.iter().filter(|r| r.backend != "view");
     let mut by_backend = std::collections::BTreeMap::new();
     for region in regions {

@@ -1,0 +1,211 @@
+//! The other ways to give nodes to backends, with a graph engine that takes regions of any size.
+#![allow(clippy::unwrap_used)] // a test may panic
+
+use bricolage::{Cx, Goal, Method, Progress, Temporary, artefact, optimize, pool, report::Report};
+use bricolage_backend::{
+    Backend, BackendKind, BackendStatus, Bound, Candidate, Declined, Packed, Proposals, Region,
+    Registry, Setting,
+};
+use bricolage_backends::{Native, Reference};
+use bricolage_ir::{Error, Graph, NodeId, Op, Tolerance, evaluate, evaluate_noisy, ops, origin};
+use bricolage_runtime::{Cancel, Kernel, Recipe, Session};
+use bricolage_tensor::{DType, Datum, Rng, Tensor, TensorType};
+use std::{fs, sync::Arc, time::Duration};
+
+/// The reference as a graph engine that takes anything but pooling.
+struct Engine;
+
+const NAME: &str = "engine";
+
+fn takes(graph: &Graph, region: &Region) -> bool {
+    !region.nodes.iter().any(|&n| matches!(graph.node(n).op, Op::Pool(_)))
+}
+
+impl Engine {
+    fn offer(
+        &self,
+        graph: &Graph,
+        region: &Region,
+        setting: &Setting,
+    ) -> Result<Candidate, Declined> {
+        let declined = |why: &str| Declined {
+            node: region.exit(),
+            pattern: "region".to_owned(),
+            why: why.to_owned(),
+        };
+        if !takes(graph, region) {
+            return Err(declined("does not pool"));
+        }
+        // All formats are plain and all elements floats, as those of one node are.
+        let one = Reference.propose(graph, region.exit(), setting).candidates;
+        let one = one.into_iter().next().ok_or_else(|| declined("has no candidate"))?;
+        let plain = one.outputs[0].clone();
+        Ok(Candidate {
+            inputs: vec![plain.clone(); region.inputs.len()],
+            outputs: vec![plain; region.outputs.len()],
+            pattern: format!("{} nodes", region.nodes.len()),
+            region: region.clone(),
+            ..one
+        })
+    }
+}
+
+impl Backend for Engine {
+    fn name(&self) -> &str {
+        NAME
+    }
+    fn kind(&self) -> BackendKind {
+        BackendKind::GraphEngine
+    }
+    fn version(&self) -> String {
+        "1".to_owned()
+    }
+    fn status(&self) -> BackendStatus {
+        BackendStatus { name: NAME.to_owned(), ..Reference.status() }
+    }
+    fn propose(&self, graph: &Graph, exit: NodeId, setting: &Setting) -> Proposals {
+        let region = Region::of(graph, vec![exit]).unwrap();
+        match self.offer(graph, &region, setting) {
+            Ok(candidate) => Proposals { candidates: vec![candidate], declined: Vec::new() },
+            Err(declined) => Proposals { candidates: Vec::new(), declined: vec![declined] },
+        }
+    }
+    fn propose_region(
+        &self,
+        graph: &Graph,
+        region: &Region,
+        setting: &Setting,
+    ) -> Result<Candidate, Declined> {
+        self.offer(graph, region, setting)
+    }
+    fn propose_whole(
+        &self,
+        graph: &Graph,
+        region: &Region,
+        setting: &Setting,
+    ) -> Result<Candidate, Declined> {
+        self.offer(graph, region, setting)
+    }
+    fn bind(&self, graph: &Graph, c: &Candidate, setting: &Setting) -> Result<Bound, String> {
+        Reference.bind(graph, c, setting)
+    }
+    fn rebuild(&self, recipe: &Recipe, built_in: &[Packed]) -> Result<Arc<dyn Kernel>, String> {
+        Reference.rebuild(recipe, built_in)
+    }
+}
+
+/// Two branches around a pooling that the engine does not take, joined by a product.
+fn network() -> Graph {
+    let mut rng = Rng::new(2);
+    let mut random = |dims: &[i64]| Tensor::generate(DType::F32, dims, |_| 0.3 * rng.normal());
+    let mut g = Graph::new("network");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[1, 8, 8, 8]));
+    let [w1, w2] = ["w1", "w2"].map(|name| g.constant(name, random(&[8, 8, 3, 3])));
+    let fc = g.constant("fc", random(&[8, 5]));
+    let same = ops::Conv { pads: vec![(1, 1), (1, 1)], ..ops::Conv::plain(2) };
+    let pool = ops::Pool {
+        kind: ops::PoolKind::Max { indices: false },
+        kernel: vec![3, 3],
+        strides: vec![1, 1],
+        dilations: vec![1, 1],
+        pads: vec![(1, 1); 2],
+        ceil_mode: false,
+    };
+    let a = g.add1(same.clone(), &[x, w1], origin("conv1")).unwrap();
+    let a = g.add1(ops::Unary::Sigmoid, &[a], origin("sigmoid1")).unwrap();
+    let p = g.add1(pool, &[a], origin("pool")).unwrap();
+    let b = g.add1(same, &[p, w2], origin("conv2")).unwrap();
+    let c = g.add1(ops::Binary::Add, &[a, b], origin("add")).unwrap();
+    let mean = ops::Reduce { kind: ops::ReduceKind::Mean, axes: vec![2, 3], keep_dims: false };
+    let d = g.add1(mean, &[c], origin("mean")).unwrap();
+    let product = ops::MatMul { transpose_lhs: false, transpose_rhs: false };
+    let y = g.add1(product, &[d, fc], origin("fc")).unwrap();
+    g.outputs = vec![y, p];
+    g
+}
+
+/// Optimises the network by a method, and runs what came of it.
+fn place(method: Method, backends: Vec<Arc<dyn Backend>>, name: &str) -> Report {
+    let folder =
+        std::env::temp_dir().join(format!("bricolage-methods-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let _removed = Temporary::new(folder.clone());
+    let graph = network();
+    let model = folder.join("model.onnx");
+    fs::write(&model, bricolage_onnx::export(&graph).unwrap()).unwrap();
+    let (registry, cancel) = (Registry::new(backends), Cancel::default());
+    let time_limit = Some(Duration::from_secs(3));
+    let cx = Cx {
+        registry: &registry,
+        cache: folder.join("cache"),
+        worker: None,
+        goal: Goal { placement: method, time_limit, ..Goal::new(1) },
+        rules: bricolage::RULES,
+        progress: &|_: &Progress| {},
+        cancel: &cancel,
+    };
+    let out = folder.join("net.bricolage");
+    let report = optimize(&cx, &model, &out, false).unwrap().report;
+    let read: Report = artefact::report(&out).unwrap();
+    assert_eq!((read.placement, &read.evolutions), (method, &report.evolutions));
+    let loaded = artefact::load(&out, &registry).unwrap();
+    assert_eq!(artefact::manifest(&out).unwrap().goal().placement, method);
+    let mut session = Session::open(loaded.fixed().unwrap().clone(), pool(1).unwrap()).unwrap();
+    let mut rng = Rng::new(4);
+    let x = Tensor::generate(DType::F32, &[1, 8, 8, 8], |_| rng.normal());
+    let found = session.run(std::slice::from_ref(&x)).unwrap();
+    let data = [Datum::from(x)];
+    let exact = evaluate(&graph, &data).unwrap();
+    let noisy = evaluate_noisy(&graph, &data, &|_| 1e-5, 1).unwrap();
+    for ((exact, noisy), found) in exact.iter().zip(&noisy).zip(&found) {
+        let (exact, noisy) = (exact.as_tensor().unwrap(), noisy.as_tensor().unwrap());
+        let error = Error::between(exact, found);
+        assert!(error.share_of(&Tolerance::from_floor(exact, noisy)) <= 1.0, "{error}");
+    }
+    // A second search that has as much time repeats nothing and comes to the same.
+    let again = optimize(&cx, &model, &out, true).unwrap().report;
+    assert_eq!(again.evolutions, report.evolutions);
+    assert!(again.regions.iter().map(|r| &r.kernel).eq(report.regions.iter().map(|r| &r.kernel)));
+    report
+}
+
+fn native() -> Arc<dyn Backend> {
+    Arc::new(Native::default())
+}
+
+#[test]
+fn a_greedy_engine_takes_all_that_it_can() {
+    let report = place(Method::Greedy, vec![Arc::new(Engine), native(), Arc::new(Reference)], "a");
+    let by = |name: &str| report.regions.iter().filter(|r| r.backend == name).count();
+    // What is before the pooling and what is behind it.
+    assert_eq!((by(NAME), by("native"), report.regions.len()), (2, 1, 3));
+    assert_eq!(report.contenders.len(), 1);
+    let other = place(Method::Greedy, vec![native(), Arc::new(Engine), Arc::new(Reference)], "b");
+    assert!(other.regions.iter().all(|r| r.backend == "native"));
+    assert!(other.evolutions.is_empty());
+}
+
+#[test]
+fn the_published_method_breeds_plans_of_an_engine() {
+    let all = vec![native(), Arc::new(Engine) as Arc<dyn Backend>, Arc::new(Reference)];
+    let report = place(Method::CollageV1, all, "c");
+    let [e] = &report.evolutions[..] else { panic!("{:?}", report.evolutions) };
+    assert_eq!(e.engine.as_deref(), Some(NAME));
+    assert!(e.genes > 0 && e.genes < e.groups, "the engine does not pool: {e:?}");
+    assert!(e.individuals > 1 && e.failed == 0, "{e:?}");
+    let (op_level, engine, best) =
+        (e.op_level_ns.unwrap(), e.engine_ns.unwrap(), e.best_ns.unwrap());
+    assert!(best <= op_level && best <= engine, "{e:?}");
+    // The reference is slower than kernels.
+    assert!(report.regions.iter().any(|r| r.backend == "native"));
+    assert!(e.op_level_predicted_ns > 0.0 && e.layout_blind_ns > 0.0);
+}
+
+#[test]
+fn without_an_engine_the_op_level_decides() {
+    let report = place(Method::CollageV1, vec![native(), Arc::new(Reference)], "d");
+    let [e] = &report.evolutions[..] else { panic!("{:?}", report.evolutions) };
+    assert_eq!((e.engine.clone(), e.individuals), (None, 0));
+    assert!(report.contenders.len() == 1 && report.contenders[0].chosen);
+}
