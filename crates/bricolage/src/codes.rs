@@ -190,6 +190,12 @@ pub static CODES: &[Code] = &[
             Allow more backends with `--backend`.",
     },
     Code {
+        name: "place::wish",
+        prose: "A node was pinned to a backend, or kept from one, in a way that leaves no plan: there is no such \
+            node after rewriting, no such backend, or the backend does not take the node; the message says \
+            which. `optimize --dry-run` lists nodes with the backends that take them.",
+    },
+    Code {
         name: "run::evaluation",
         prose: "The model is well typed and cannot be evaluated on these inputs: an index lies outside its \
             table, sizes that are data contradict each other, an integer is divided by zero. The message names \

@@ -175,6 +175,7 @@ impl Error {
             Error::OutOfRange { .. } => "run::out-of-range",
             Error::Backend { .. } => "backend::absent",
             Error::Place(PlaceError::Uncovered { .. }) => "place::uncovered",
+            Error::Place(PlaceError::Wish { .. }) => "place::wish",
             Error::Place(_) => "place::failed",
             Error::Artefact { .. } => "artefact::unusable",
             Error::Run(_) => "run::failed",
@@ -194,6 +195,7 @@ impl Error {
         match self {
             Error::Mismatch { .. } | Error::Peer { .. } => Blame::Condition,
             Error::Place(PlaceError::Uncovered { .. }) => Blame::Condition,
+            Error::Place(PlaceError::Wish { .. }) => Blame::Input,
             Error::Run(_) | Error::Evaluate(_) | Error::Worker(_) => Blame::Condition,
             Error::Place(_) | Error::Rewrite { .. } | Error::Internal { .. } => Blame::Internal,
             Error::Interrupted => Blame::Interrupted,
@@ -227,6 +229,9 @@ impl Error {
                  `compare`, as MODEL@onnxruntime"
                     .to_owned(),
             ),
+            Error::Place(PlaceError::Wish { .. }) => {
+                Some("`optimize --dry-run` lists nodes with the backends that take them".to_owned())
+            }
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! What is wanted: the budget and the setting of one optimisation.
 
 use bricolage_backend::{Policy, Setting};
-use bricolage_placement::Method;
+use bricolage_placement::{Method, Wish};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ pub struct Goal {
     pub policy: Policy,
     /// How nodes are given to backends.
     pub placement: Method,
+    /// What the user wants of single nodes.
+    pub wishes: Vec<Wish>,
     /// Time for the whole optimisation; measuring stops when it is used up.
     pub time_limit: Option<Duration>,
     /// Decides inputs and the order of measurements.
@@ -72,6 +74,7 @@ impl Goal {
     pub fn new(threads: usize) -> Goal {
         Goal {
             threads,
+            wishes: Vec::new(),
             policy: Policy::Default,
             placement: Method::Exact,
             time_limit: None,

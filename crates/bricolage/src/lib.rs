@@ -29,11 +29,12 @@ pub mod report;
 pub mod reproducer;
 mod search;
 mod stages;
+mod survey;
 pub mod target;
 pub mod temporary;
 pub mod worker;
 
-pub use bricolage_placement::Method;
+pub use bricolage_placement::{Method, Wish};
 pub use bricolage_rewrite::RULES;
 pub use bricolage_runtime::Weights;
 pub use check::check;
@@ -48,5 +49,6 @@ pub use line::{
     rewrite, rewrite_audited, save_unmeasured,
 };
 pub use opened::Opened;
+pub use survey::{Offered, Survey, SurveyedNode, survey};
 pub use temporary::Temporary;
 pub use worker::WorkerCommand;

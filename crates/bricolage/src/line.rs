@@ -158,9 +158,7 @@ fn make(
     } else {
         (rewrite_by(graph.clone(), cx.rules)?, None)
     };
-    let largest = inputs::at_upper_ends(&rewritten.graph)?;
-    inputs::require_memory(&largest, largest.values())?;
-    let cut = Arc::new(Cut::of(as_saved(&rewritten.graph)?)?);
+    let cut = Arc::new(cut(&rewritten.graph)?);
 
     let machine = Machine::read();
     let opened = Database::open(&cx.cache, &machine)?;
@@ -240,6 +238,13 @@ fn make(
         },
     )?;
     Ok(Outcome { report, interrupted: cx.cancel.is_cancelled() })
+}
+
+/// The stages of a rewritten graph that fits into memory.
+pub(crate) fn cut(rewritten: &Graph) -> Result<Cut, Error> {
+    let largest = inputs::at_upper_ends(rewritten)?;
+    inputs::require_memory(&largest, largest.values())?;
+    Cut::of(as_saved(rewritten)?)
 }
 
 fn named(graph: &Graph, values: &[ValueId], tensors: &[Tensor]) -> Vec<(String, Tensor)> {

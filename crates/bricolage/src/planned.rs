@@ -84,7 +84,7 @@ pub(crate) fn search_stages(
             cx: &Cx { goal, cache, worker, ..*cx },
             database,
             machine,
-            name: &if fixed { model.to_owned() } else { format!("{model} stage {i}") },
+            name: &if fixed { model.to_owned() } else { Cut::stage_name(model, i) },
             graph: &graph,
             observed: &observed,
             tensors: &tensors,

@@ -6,6 +6,7 @@ use crate::{
     evolution::Evolution,
     search::Found,
 };
+use bricolage_backend::Declined;
 use bricolage_ir::{Graph, NodeId};
 use bricolage_measure::{Machine, Measurement, Ratio};
 use bricolage_placement::{Finder, Form, Method, PlacedConversion, PlacedRegion, Price};
@@ -86,6 +87,8 @@ pub struct Region {
     pub numerics: String,
     /// Measured alone.
     pub measured: Option<Measurement>,
+    /// Measured inside the plan, in nanoseconds: the median of runs that were traced.
+    pub in_plan_ns: Option<f64>,
     /// The best other way of each backend, what lacks least first.
     pub alternatives: Vec<Alternative>,
 }
@@ -279,14 +282,12 @@ impl Report {
             self.ratio_to_best_single = best.ratio;
         }
         self.evolutions.extend(found.evolution.clone());
-        self.regions.extend(chosen.regions.iter().map(|r| Region::of(graph, r)));
+        let in_plan = best.in_plan.iter().copied().chain(std::iter::repeat(None));
+        let regions = chosen.regions.iter().zip(in_plan);
+        self.regions.extend(regions.map(|(r, in_plan)| Region::of(graph, r, in_plan)));
         self.conversions.extend(chosen.conversions.iter().map(|c| Conversion::of(graph, c)));
-        self.declined.extend(placed.priced.declined().iter().map(|(backend, d)| Refusal {
-            backend: backend.clone(),
-            what: d.pattern.clone(),
-            nodes: origins(graph, &[d.node]),
-            why: d.why.clone(),
-        }));
+        let declined = placed.priced.declined().iter();
+        self.declined.extend(declined.map(|(backend, d)| Refusal::of(graph, backend, d)));
         self.refused.extend(placed.priced.refused().iter().map(|r| Refusal {
             backend: r.backend.clone(),
             what: r.what.clone(),
@@ -305,6 +306,17 @@ impl Report {
 impl Applied {
     pub(crate) fn of(a: &bricolage_rewrite::Applied) -> Applied {
         Applied { rule: a.rule.to_owned(), times: a.times, numerics: a.numerics.to_string() }
+    }
+}
+
+impl Refusal {
+    pub(crate) fn of(graph: &Graph, backend: &str, d: &Declined) -> Refusal {
+        Refusal {
+            backend: backend.to_owned(),
+            what: d.pattern.clone(),
+            nodes: origins(graph, &[d.node]),
+            why: d.why.clone(),
+        }
     }
 }
 
@@ -355,7 +367,7 @@ impl Conversion {
 }
 
 impl Region {
-    fn of(graph: &Graph, region: &PlacedRegion) -> Region {
+    fn of(graph: &Graph, region: &PlacedRegion, in_plan_ns: Option<f64>) -> Region {
         let c = &region.offer.candidate;
         let text = |formats: &[Format]| formats.iter().map(|f| f.to_string()).collect();
         Region {
@@ -370,6 +382,7 @@ impl Region {
             outputs: text(&c.outputs),
             numerics: c.numerics.to_string(),
             measured: region.measured().cloned(),
+            in_plan_ns,
             alternatives: region.alternatives.iter().map(|a| Alternative::of(graph, a)).collect(),
         }
     }

@@ -8,7 +8,7 @@ use crate::{
 use bricolage_ir::Graph;
 use bricolage_measure::{Database, Machine, MeasuringLock};
 use bricolage_placement::{
-    MeasuredConversions, Method, Observed, Placed, Priced, Pricing, gather_whole, price_all,
+    MeasuredConversions, Method, Observed, Placed, Priced, Pricing, Wish, price_all,
 };
 use bricolage_tensor::Tensor;
 use std::{
@@ -50,7 +50,7 @@ pub(crate) struct Found {
 /// Finds the best plan within the time limit of the goal.
 pub(crate) fn search(s: &Subject<'_>) -> Result<Found, Error> {
     let cx = s.cx;
-    let search = search_name(s);
+    let search = name_of(cx, s.name, s.graph, s.tensors);
     let limit = cx.goal.time_limit.map_or(f64::INFINITY, |l| l.as_secs_f64());
     let ended = s.database.note(&search)?.and_then(|text| text.parse::<f64>().ok());
     let exhausted = ended.is_some_and(|before| limit <= before);
@@ -100,22 +100,34 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The name under which the database keeps how many seconds a search that ended was given: a search
+/// The name under which the database keeps how many seconds a search of this graph that ended was given: a search
 /// with no more time has nothing left to do.
-fn search_name(s: &Subject<'_>) -> String {
-    let cx = s.cx;
+pub(crate) fn name_of(cx: &Cx<'_>, name: &str, graph: &Graph, tensors: &[Tensor]) -> String {
     let mut text = format!(
-        "{}\n{} threads, {:?}, seed {}\n",
-        s.name, cx.goal.threads, cx.goal.policy, cx.goal.seed
+        "{name}\n{} threads, {:?}, seed {}\n",
+        cx.goal.threads, cx.goal.policy, cx.goal.seed
     );
     if cx.goal.placement != Method::Exact {
         text.push_str(&format!("{}\n", cx.goal.placement));
     }
-    text.push_str(&inputs::contents_name(s.graph, s.tensors));
+    for Wish { node, backend, pinned } in &cx.goal.wishes {
+        text.push_str(&format!("{node}={backend} {pinned}\n"));
+    }
+    text.push_str(&inputs::contents_name(graph, tensors));
     for backend in cx.registry.iter() {
         text.push_str(&format!("{} {}\n", backend.name(), backend.version()));
     }
     format!("search {}", blake3::hash(text.as_bytes()))
+}
+
+/// Under which the database keeps what a trial took in the last search that made some.
+const PACE: &str = "seconds of a trial";
+/// Trials that tell what one takes.
+const PACE_TRIALS: usize = 20;
+
+/// Seconds that a trial took in the last search on this machine, if there was one.
+pub(crate) fn pace(database: &Database) -> Result<Option<f64>, Error> {
+    Ok(database.note(PACE)?.and_then(|text| text.parse().ok()))
 }
 
 /// What [`plans`] found: placements, what an evolution found, the best, and doubted times of conversions.
@@ -146,6 +158,7 @@ fn plans(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Contested, 
     let pricing = Pricing {
         graph,
         setting,
+        wishes: &cx.goal.wishes,
         database: s.database,
         contents,
         bench: &bench,
@@ -164,7 +177,13 @@ fn plans(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Contested, 
         },
     };
     let conversions = MeasuredConversions::new(&pricing, cx.registry);
+    let begun = Instant::now();
     let placed = price_all(&pricing, cx.registry).and_then(|mut priced| {
+        let trials = priced.effort().measured;
+        if trials >= PACE_TRIALS {
+            let pace = begun.elapsed().as_secs_f64() / trials as f64;
+            s.database.set_note(PACE, &pace.to_string())?;
+        }
         let all = priced.place(&pricing, cx.registry, &conversions, cx.goal.placement)?;
         Ok(Placements { all, priced })
     });
@@ -180,11 +199,12 @@ fn plans(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Contested, 
     let mut evolution = None;
     match cx.goal.placement {
         Method::Exact => {
-            for offer in gather_whole(graph, cx.registry, &setting) {
-                let backend = offer.backend().to_owned();
+            for whole in placed.priced.wholes(&pricing, cx.registry) {
                 // The engine's own optimiser beats its single ops put together; those are no contender.
-                placed.all.retain(|p| p.name != format!("{backend} alone"));
-                placed.all.push(Placed::whole(offer));
+                let names: Vec<String> =
+                    whole.backends().iter().map(|b| format!("{b} alone")).collect();
+                placed.all.retain(|p| !names.contains(&p.name));
+                placed.all.push(whole);
             }
             field.enter(&s.contest(&placed.all, &floors, exhausted))?;
             let limit = cx.goal.time_limit.filter(|_| !exhausted);
@@ -248,7 +268,8 @@ fn refine(
             let near = |i: usize| field.median_ns(i).is_some_and(|ns| ns <= ENGINE_FAR * best);
             let wholes = placed.all.iter().enumerate().filter(|(_, p)| p.prediction.is_none());
             let engines = wholes.filter(|(i, _)| near(*i)).flat_map(|(_, p)| p.backends());
-            let engines: Vec<_> = engines.filter_map(|b| s.cx.registry.get(&b).ok().cloned()).collect();
+            let engines: Vec<_> =
+                engines.filter_map(|b| s.cx.registry.get(&b).ok().cloned()).collect();
             placed.priced.widen(pricing, &engines)?;
         }
         let name = format!("mixed {}", round + 2);

@@ -30,6 +30,11 @@ pub(crate) struct Part {
 }
 
 impl Cut {
+    /// What names a stage of an open model.
+    pub(crate) fn stage_name(model: &str, stage: usize) -> String {
+        format!("{model} stage {stage}")
+    }
+
     /// Cuts a rewritten graph.
     pub(crate) fn of(graph: Graph) -> Result<Cut, Error> {
         let part = |(nodes, planned): &(Vec<NodeId>, bool)| {

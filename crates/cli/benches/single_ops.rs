@@ -164,6 +164,7 @@ fn line(row: &Row, threads: usize, command: &WorkerCommand, folder: &std::path::
     let pricing = Pricing {
         graph: &graph,
         setting,
+        wishes: &[],
         database: &Database::in_memory(&machine).unwrap(),
         contents: "",
         bench: &bench,

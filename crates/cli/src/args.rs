@@ -1,7 +1,7 @@
 //! Verbs and flags.
 
 use crate::units;
-use bricolage::InputShape;
+use bricolage::{InputShape, Wish};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::{path::PathBuf, time::Duration};
 
@@ -118,8 +118,8 @@ pub(crate) struct Optimize {
     /// optimised again.
     pub(crate) target: String,
     /// The artefact, a folder.
-    #[arg(short, long)]
-    pub(crate) output: PathBuf,
+    #[arg(short, long, required_unless_present = "dry_run")]
+    pub(crate) output: Option<PathBuf>,
     /// Replaces an artefact that is there.
     #[arg(long)]
     pub(crate) overwrite: bool,
@@ -129,6 +129,16 @@ pub(crate) struct Optimize {
     /// How nodes are given to backends; all but `exact` are baselines to compare with.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) placement: Placement,
+    /// NODE=BACKEND: this backend computes the node, whatever it costs. May be repeated.
+    #[arg(long, value_parser = |text: &str| Wish::parse(text, true))]
+    pub(crate) pin: Vec<Wish>,
+    /// NODE=BACKEND: this backend does not compute the node. May be repeated.
+    #[arg(long, value_parser = |text: &str| Wish::parse(text, false))]
+    pub(crate) exclude: Vec<Wish>,
+    /// Says what backends offer, what is known of it and how long the search is expected to take; measures and
+    /// writes nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// What kernels may do to the numbers.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) numerics: Numerics,

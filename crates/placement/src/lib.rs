@@ -36,6 +36,7 @@ mod sweep;
 mod table;
 mod trial;
 pub mod v1;
+mod wishes;
 
 pub use carry::{Carried, place_guessed};
 pub use certificate::{Certificate, certify};
@@ -48,8 +49,9 @@ pub use observed::Observed;
 pub use offers::{Form, Offer, Offers, gather, gather_whole};
 pub use place::{ConversionPrices, PlaceError, Priced, Refused, price_all};
 pub use placed::{Alternative, Placed, PlacedConversion, PlacedRegion, Prediction};
-pub use pricing::{Effort, OpenOffer, Price, Pricing, check_offer, price};
+pub use pricing::{Effort, OpenOffer, Price, Pricing, check_offer, price, recorded};
 pub use problem::{Budget, Choice, FormatId, Pin, Problem, ProblemError, Tensor};
 pub use solve::{Finder, Solution, solve};
 pub use sweep::{Limits, sweep};
 pub use trial::{Bench, LocalTrial, OpenTrial, Trial, TrialError};
+pub use wishes::{Wish, gather_wished};

@@ -3,7 +3,7 @@
 use crate::{
     Effort, InPlan, Method, Offer, Offers, Placed, Price, Pricing, ProblemError,
     covering::{Covering, counted},
-    gather,
+    gather_whole, gather_wished,
     offers::last_resort,
     price,
     stretches::{offer_merged, offer_stretches},
@@ -31,6 +31,16 @@ pub enum PlaceError {
         op: String,
         /// What each backend said.
         reasons: Vec<String>,
+    },
+    /// A wish of the user cannot be granted.
+    #[error("node `{node}` and backend `{backend}`: {why}")]
+    Wish {
+        /// Name of the node in the user's model.
+        node: String,
+        /// Name of the backend.
+        backend: String,
+        /// A clause.
+        why: String,
     },
     /// A value has a symbolic or too large size.
     #[error("value `{value}` has no constant size: {ty}")]
@@ -108,7 +118,7 @@ pub struct Priced {
 
 /// Asks every backend what it offers for the graph of `p`, and prices that.
 pub fn price_all(p: &Pricing<'_>, registry: &Registry) -> Result<Priced, PlaceError> {
-    let offers = gather(p.graph, registry, &p.setting)?;
+    let offers = gather_wished(p.graph, registry, &p.setting, p.wishes)?;
     let (prices, effort) = price(p, &offers.all)?;
     let mut priced = Priced { offers, prices, effort, refused: BTreeSet::new() };
     let short = without_help(&priced.offers, &priced.prices);
@@ -126,6 +136,9 @@ impl Priced {
         conversions: &dyn ConversionPrices,
         method: Method,
     ) -> Result<Vec<Placed>, PlaceError> {
+        if let (Some(wish), true) = (p.wishes.first(), method != Method::Exact) {
+            return Err(wish.refused(format!("placement `{method}` grants no wishes")));
+        }
         let known = self.offers.all.iter().zip(&self.prices);
         let costs: Vec<Option<f64>> = known.map(|(o, price)| counted(o, price)).collect();
         let is_over = || p.is_over(p.cover_deadline);
@@ -186,6 +199,13 @@ impl Priced {
         }
     }
 
+    /// The whole graph as one region of each backend that takes it and that wishes allow.
+    pub fn wholes(&self, p: &Pricing<'_>, registry: &Registry) -> Vec<Placed> {
+        let mut all = gather_whole(p.graph, registry, &p.setting);
+        all.retain(|offer| p.wishes.iter().all(|w| w.admits(p.graph, offer)));
+        all.into_iter().map(Placed::whole).collect()
+    }
+
     /// What was refused by patterns: backend, and why.
     pub fn declined(&self) -> &[(String, Declined)] {
         &self.offers.declined
@@ -224,7 +244,10 @@ impl Priced {
         let same = |a: &Offer, b: &Offer| {
             a.key == b.key && a.candidate.region.nodes == b.candidate.region.nodes
         };
-        more.retain(|new| !self.offers.all.iter().any(|old| same(old, new)));
+        more.retain(|new| {
+            let known = self.offers.all.iter().any(|old| same(old, new));
+            !known && p.wishes.iter().all(|w| w.admits(p.graph, new))
+        });
         if more.is_empty() {
             return Ok(0);
         }

@@ -1,8 +1,8 @@
 //! What each offer costs: from the database, or measured after its results were found right.
 
 use crate::{
-    Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError, impossible, least_ns,
-    prospects::Prospects, refine,
+    Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError, Wish, impossible,
+    least_ns, prospects::Prospects, refine,
 };
 use bricolage_backend::Setting;
 use bricolage_ir::{Error, Graph, Tolerance, ValueId, tolerances};
@@ -22,6 +22,8 @@ pub struct Pricing<'a> {
     pub graph: &'a Graph,
     /// What candidates are for.
     pub setting: Setting,
+    /// What the user wants of single nodes.
+    pub wishes: &'a [Wish],
     /// What is known from before.
     pub database: &'a Database,
     /// Names the model and its inputs: a time holds for any contents, a refusal only for these.
@@ -57,7 +59,7 @@ impl<'a> Pricing<'a> {
         offer: &Offer,
         doubted: &mut Vec<String>,
     ) -> Result<Option<Record>, DatabaseError> {
-        let record = self.database.get(&offer.key)?;
+        let record = recorded(self.database, self.contents, &offer.key)?;
         if let Some(Record::Measured { measurement, .. }) = &record {
             let region = &offer.candidate.region;
             let threads = self.setting.threads;
@@ -68,23 +70,15 @@ impl<'a> Pricing<'a> {
                 return Ok(None);
             }
         }
-        match record {
-            Some(record) => Ok(Some(record)),
-            None => self.database.get(&self.refusal(&offer.key)),
-        }
+        Ok(record)
     }
 
     /// Keeps what was found of a key.
     pub(crate) fn keep(&self, key: &Key, record: &Record) -> Result<(), DatabaseError> {
         match record {
             Record::Measured { .. } => self.database.put(key, record),
-            Record::Refused(_) => self.database.put(&self.refusal(key), record),
+            Record::Refused(_) => self.database.put(&refusal(key, self.contents), record),
         }
-    }
-
-    /// The key of a refusal.
-    fn refusal(&self, key: &Key) -> Key {
-        Key(format!("{}\ncontents {}", key.0, self.contents))
     }
 
     /// Compiles an offer and opens a trial of it on the reference inputs.
@@ -117,6 +111,23 @@ impl<'a> Pricing<'a> {
         let trial = self.bench.open(backend.name(), trial)?;
         Ok(OpenOffer { trial, bytes, needs })
     }
+}
+
+/// What a database holds of a key: a time in any model, or else a refusal on these contents.
+pub fn recorded(
+    database: &Database,
+    contents: &str,
+    key: &Key,
+) -> Result<Option<Record>, DatabaseError> {
+    match database.get(key)? {
+        Some(record) => Ok(Some(record)),
+        None => database.get(&refusal(key, contents)),
+    }
+}
+
+/// The key of a refusal.
+fn refusal(key: &Key, contents: &str) -> Key {
+    Key(format!("{}\ncontents {contents}", key.0))
 }
 
 /// An offer that is open for running.

@@ -55,6 +55,7 @@ fn with_pricing<R>(
     f(&Pricing {
         graph: &case.graph,
         setting,
+        wishes: &[],
         database: &database,
         contents: "",
         bench: &Local { registry, pool },

@@ -41,6 +41,8 @@ pub(crate) struct Best {
     pub(crate) allowed: Vec<Allowed>,
     pub(crate) error_share: f64,
     pub(crate) contenders: Vec<report::Contender>,
+    /// What its regions take inside it, in nanoseconds; empty where it was not traced.
+    pub(crate) in_plan: Vec<Option<f64>>,
     pub(crate) ratio: Option<Ratio>,
     pub(crate) known: usize,
     pub(crate) measured: usize,
@@ -281,6 +283,7 @@ impl Field {
                     .push(format!("plan `{}` was left out: {why}", c.placed[entry.placed].name));
             }
         }
+        let in_plan = timing::known_in_plan(c, &entries[chosen])?.unwrap_or_default();
         let key = entries[chosen].key.clone();
         drop(entries);
         let emitted = line::emit_checked(c.cx.registry, &c.cx.goal, c.graph, &c.placed[placed])?;
@@ -304,6 +307,7 @@ impl Field {
             allowed,
             error_share,
             contenders,
+            in_plan,
             ratio,
             known,
             measured: if c.cx.cancel.is_cancelled() { 0 } else { news },

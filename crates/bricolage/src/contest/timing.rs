@@ -3,7 +3,7 @@
 use super::{Contest, Entry, Field, verify};
 use crate::{Error, Progress, worker::Alone};
 use bricolage_measure::{
-    Contestant, Measurement, Pairing, Protocol, Ratio, Record, Verdict, pair, race,
+    Contestant, Measurement, Pairing, Protocol, Ratio, Record, Sample, Verdict, pair, race,
 };
 use bricolage_placement::InPlan;
 use std::time::{Duration, Instant};
@@ -60,7 +60,8 @@ pub(super) fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Err
     let left = left().unwrap_or(Duration::from_secs(20));
     let deadline = c.deadline.map(|deadline| {
         // Each plan that was opened gets a few samples in any case, and pairs get a quarter.
-        let runs = entries.iter_mut().filter_map(|e| e.open.as_mut()?.sample(1).ok());
+        let once = |e: &mut Entry| Alone::new(&mut **e.open.as_mut()?).sample(1).ok();
+        let runs = entries.iter_mut().filter_map(once);
         let least = FEW_RUNS * runs.sum::<Duration>() + right * Duration::from_millis(100);
         let left = deadline.saturating_duration_since(Instant::now());
         Instant::now() + least.max(left - left / 4)
@@ -201,8 +202,7 @@ impl Field {
         let near = |e: &Entry| median_ns(e).is_some_and(|ns| ns <= FAR * best);
         let mut known: Vec<Option<Vec<Option<f64>>>> = Vec::new();
         for entry in &self.entries {
-            let text = c.database.note(&note(entry))?;
-            known.push(text.and_then(|text| serde_json::from_str(&text).ok()));
+            known.push(known_in_plan(c, entry)?);
         }
         let mut tracing: Vec<(usize, Vec<Vec<Duration>>)> = Vec::new();
         for (i, entry) in self.entries.iter().enumerate() {
@@ -255,6 +255,15 @@ impl Field {
 
 fn median_ns(entry: &Entry) -> Option<f64> {
     entry.measured.as_ref().map(|m| m.median_ns)
+}
+
+/// What the database knows of the time of regions inside a plan, in nanoseconds.
+pub(super) fn known_in_plan(
+    c: &Contest<'_>,
+    entry: &Entry,
+) -> Result<Option<Vec<Option<f64>>>, Error> {
+    let text = c.database.note(&note(entry))?;
+    Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
 }
 
 /// Under which the database keeps what the regions of a plan take inside it.

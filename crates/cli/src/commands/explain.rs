@@ -8,7 +8,7 @@ use crate::{
 };
 use bricolage::{
     Error, artefact,
-    report::{Alternative, Prediction, Refusal, Report},
+    report::{Alternative, Prediction, Refusal, Region, Report},
 };
 use std::{collections::BTreeMap, process::ExitCode};
 
@@ -59,6 +59,7 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
             say!("cover      {}: {}", c.name, certificate(p));
         }
     }
+    difference(&report);
     say!("regions");
     for r in &report.regions {
         let time = r
@@ -73,7 +74,10 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
             r.kernel,
             r.numerics
         );
-        say!("      {} -> {}", r.inputs.join(", "), r.outputs.join(", "));
+        let inside = r
+            .in_plan_ns
+            .map_or_else(String::new, |ns| format!("; {} inside the plan", units::time(ns)));
+        say!("      {} -> {}{inside}", r.inputs.join(", "), r.outputs.join(", "));
         for other in &r.alternatives {
             say!("      {}", alternative(other, &r.nodes));
         }
@@ -113,6 +117,39 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// How the chosen plan's time from end to end differs from the sum of its parts, and where that comes from.
+fn difference(report: &Report) {
+    let chosen = report.contenders.iter().find(|c| c.chosen);
+    let Some(whole) = chosen.and_then(|c| c.measured.as_ref()) else { return };
+    let parts = report.regions.iter();
+    let mut parts: Vec<(&Region, f64, f64)> =
+        parts.filter_map(|r| Some((r, r.measured.as_ref()?.median_ns, r.in_plan_ns?))).collect();
+    if parts.is_empty() {
+        return;
+    }
+    let alone: f64 = parts.iter().map(|p| p.1).sum();
+    let inside: f64 = parts.iter().map(|p| p.2).sum();
+    let (count, rest) = (parts.len(), whole.median_ns - inside);
+    say!(
+        "sum        {count} kernels take {} alone and {} inside the plan, which takes {}; conversions, what \
+         lies between steps, and noise: {}",
+        units::time(alone),
+        units::time(inside),
+        units::time(whole.median_ns),
+        signed(rest)
+    );
+    parts.sort_by(|a, b| (b.2 - b.1).abs().total_cmp(&(a.2 - a.1).abs()));
+    for (r, alone, inside) in parts.into_iter().take(NAMED) {
+        let difference = signed(inside - alone);
+        say!("           {difference} inside: {} | {} {}", names(&r.nodes), r.backend, r.kernel);
+    }
+}
+
+/// A difference of times.
+fn signed(ns: f64) -> String {
+    format!("{}{}", if ns < 0.0 { "-" } else { "+" }, units::time(ns.abs()))
+}
+
 /// What is known of the least sum.
 fn certificate(p: &Prediction) -> String {
     let (sum, bound) = (units::time(p.sum_ns), units::time(p.bound_ns));
@@ -145,7 +182,7 @@ fn alternative(other: &Alternative, nodes: &[String]) -> String {
     format!("{backend} {candidate}{what} {}: {lacks}", units::time(other.median_ns))
 }
 
-fn names(nodes: &[String]) -> String {
+pub(super) fn names(nodes: &[String]) -> String {
     let shown = nodes.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(" + ");
     match nodes.len().saturating_sub(NAMED) {
         0 => shown,
@@ -154,7 +191,7 @@ fn names(nodes: &[String]) -> String {
 }
 
 /// Refusals of one kind, equal reasons together.
-fn refusals(title: &str, all: &[Refusal]) {
+pub(super) fn refusals(title: &str, all: &[Refusal]) {
     if all.is_empty() {
         return;
     }

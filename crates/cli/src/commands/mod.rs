@@ -13,6 +13,7 @@ pub(crate) mod optimize;
 pub(crate) mod reduce;
 pub(crate) mod run;
 mod sizes;
+mod survey;
 pub(crate) mod zoo;
 
 use crate::output::say;

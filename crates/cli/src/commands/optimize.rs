@@ -1,6 +1,6 @@
 //! `optimize`: a model becomes an artefact.
 
-use super::{evolutions, print_json, sizes};
+use super::{evolutions, print_json, sizes, survey};
 use crate::{
     args::{Format, Numerics, Optimize, Placement},
     interrupt::Graceful,
@@ -27,21 +27,26 @@ pub(crate) fn run(a: &Optimize) -> Result<ExitCode, Error> {
             Placement::CollageV1 => Method::CollageV1,
             Placement::Greedy => Method::Greedy,
         },
+        wishes: a.pin.iter().chain(&a.exclude).cloned().collect(),
         time_limit: a.time_limit,
         ..setup::goal(&a.setting)
     };
     let backends = backends(&target, &a.backends)?;
     let model = match &target {
-        Target::Artefact(folder) => {
-            refuse_inside(folder, &a.output)?;
-            artefact::model(folder)?
-        }
+        Target::Artefact(folder) => artefact::model(folder)?,
         Target::Model(path) | Target::On(path, _) => path.clone(),
     };
-    let (report, interrupted) = optimize(&model, &a.output, a.overwrite, &backends, goal)?;
+    let Some(output) = a.output.as_ref().filter(|_| !a.dry_run) else {
+        survey::run(&model, &backends, goal, a.format.format)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    if let Target::Artefact(folder) = &target {
+        refuse_inside(folder, output)?;
+    }
+    let (report, interrupted) = optimize(&model, output, a.overwrite, &backends, goal)?;
     match a.format.format {
         Format::Json => print_json(&report)?,
-        Format::Text => summary(&report, &a.output),
+        Format::Text => summary(&report, output),
     }
     Ok(if interrupted { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
