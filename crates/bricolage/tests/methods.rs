@@ -1,13 +1,17 @@
 //! The other ways to give nodes to backends, with a graph engine that takes regions of any size.
 #![allow(clippy::unwrap_used)] // a test may panic
 
-use bricolage::{Cx, Goal, Method, Progress, Temporary, artefact, optimize, pool, report::Report};
+use bricolage::{
+    Cx, Error, Goal, Method, Progress, Temporary, Wish, artefact, optimize, pool, report::Report,
+};
 use bricolage_backend::{
     Backend, BackendKind, BackendStatus, Bound, Candidate, Declined, Packed, Proposals, Region,
     Registry, Setting,
 };
 use bricolage_backends::{Native, Reference};
-use bricolage_ir::{Error, Graph, NodeId, Op, Tolerance, evaluate, evaluate_noisy, ops, origin};
+use bricolage_ir::{
+    Error as Difference, Graph, NodeId, Op, Tolerance, evaluate, evaluate_noisy, ops, origin,
+};
 use bricolage_runtime::{Cancel, Kernel, Recipe, Session};
 use bricolage_tensor::{DType, Datum, Rng, Tensor, TensorType};
 use std::{fs, sync::Arc, time::Duration};
@@ -74,14 +78,7 @@ impl Backend for Engine {
         &self,
         graph: &Graph,
         region: &Region,
-        setting: &Setting,
-    ) -> Result<Candidate, Declined> {
-        self.offer(graph, region, setting)
-    }
-    fn propose_whole(
-        &self,
-        graph: &Graph,
-        region: &Region,
+        _: bool,
         setting: &Setting,
     ) -> Result<Candidate, Declined> {
         self.offer(graph, region, setting)
@@ -126,6 +123,16 @@ fn network() -> Graph {
 
 /// Optimises the network by a method, and runs what came of it.
 fn place(method: Method, backends: Vec<Arc<dyn Backend>>, name: &str) -> Report {
+    place_wishing(method, backends, &[], name).unwrap()
+}
+
+/// [`place`], with wishes for single nodes.
+fn place_wishing(
+    method: Method,
+    backends: Vec<Arc<dyn Backend>>,
+    wishes: &[Wish],
+    name: &str,
+) -> Result<Report, Error> {
     let folder =
         std::env::temp_dir().join(format!("bricolage-methods-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
@@ -140,13 +147,13 @@ fn place(method: Method, backends: Vec<Arc<dyn Backend>>, name: &str) -> Report 
         registry: &registry,
         cache: folder.join("cache"),
         worker: None,
-        goal: Goal { placement: method, time_limit, ..Goal::new(1) },
+        goal: Goal { placement: method, wishes: wishes.to_vec(), time_limit, ..Goal::new(1) },
         rules: bricolage::RULES,
         progress: &|_: &Progress| {},
         cancel: &cancel,
     };
     let out = folder.join("net.bricolage");
-    let report = optimize(&cx, &model, &out, false).unwrap().report;
+    let report = optimize(&cx, &model, &out, false)?.report;
     let read: Report = artefact::report(&out).unwrap();
     assert_eq!((read.placement, &read.evolutions), (method, &report.evolutions));
     let loaded = artefact::load(&out, &registry).unwrap();
@@ -160,14 +167,15 @@ fn place(method: Method, backends: Vec<Arc<dyn Backend>>, name: &str) -> Report 
     let noisy = evaluate_noisy(&graph, &data, &|_| 1e-5, 1).unwrap();
     for ((exact, noisy), found) in exact.iter().zip(&noisy).zip(&found) {
         let (exact, noisy) = (exact.as_tensor().unwrap(), noisy.as_tensor().unwrap());
-        let error = Error::between(exact, found);
+        let error = Difference::between(exact, found);
         assert!(error.share_of(&Tolerance::from_floor(exact, noisy)) <= 1.0, "{error}");
     }
     // A second search that has as much time repeats nothing and comes to the same.
     let again = optimize(&cx, &model, &out, true).unwrap().report;
     assert_eq!(again.evolutions, report.evolutions);
     assert!(again.regions.iter().map(|r| &r.kernel).eq(report.regions.iter().map(|r| &r.kernel)));
-    report
+    assert_eq!(again.measured, 0);
+    Ok(report)
 }
 
 fn native() -> Arc<dyn Backend> {
@@ -208,4 +216,53 @@ fn without_an_engine_the_op_level_decides() {
     let [e] = &report.evolutions[..] else { panic!("{:?}", report.evolutions) };
     assert_eq!((e.engine.clone(), e.individuals), (None, 0));
     assert!(report.contenders.len() == 1 && report.contenders[0].chosen);
+}
+
+/// The backend that computes a node.
+fn backend_of<'a>(report: &'a Report, node: &str) -> &'a str {
+    let holds = |r: &&bricolage::report::Region| r.nodes.iter().any(|n| n == node);
+    &report.regions.iter().find(holds).unwrap().backend
+}
+
+#[test]
+fn wishes_decide_before_prices() {
+    let all = || vec![native(), Arc::new(Engine) as Arc<dyn Backend>, Arc::new(Reference)];
+    let wish = |text: &str, pinned| Wish::parse(text, pinned).unwrap();
+    // The engine is slower than kernels, and would not be chosen.
+    let wishes = [wish("add=engine", true), wish("conv2=native", false)];
+    let report = place_wishing(Method::Exact, all(), &wishes, "e").unwrap();
+    assert_eq!(backend_of(&report, "add"), NAME);
+    assert_ne!(backend_of(&report, "conv2"), "native");
+    assert_eq!(backend_of(&report, "conv1"), "native");
+    // Who takes nothing else takes the last resort.
+    let only = vec![native(), Arc::new(Reference) as Arc<dyn Backend>];
+    let report = place_wishing(Method::Exact, only, &[wish("conv2=native", false)], "f").unwrap();
+    assert_eq!(backend_of(&report, "conv2"), "reference");
+    for (text, pinned, method, why) in [
+        ("pool=engine", true, Method::Exact, "does not pool"),
+        ("conv9=native", true, Method::Exact, "no node of this name"),
+        ("conv2=other", false, Method::Exact, "no backend `other`"),
+        ("conv2=native", false, Method::Greedy, "grants no wishes"),
+    ] {
+        let error = place_wishing(method, all(), &[wish(text, pinned)], "g").err().unwrap();
+        assert!(error.code() == "place::wish" && error.to_string().contains(why), "{error}");
+    }
+}
+
+#[test]
+fn every_region_says_what_others_lack() {
+    let all = vec![native(), Arc::new(Engine) as Arc<dyn Backend>, Arc::new(Reference)];
+    let report = place(Method::Exact, all, "h");
+    let mixed = report.contenders.iter().find(|c| c.name == "mixed").unwrap();
+    let prediction = mixed.prediction.as_ref().unwrap();
+    assert!(prediction.gap == 0.0 && prediction.bound_ns <= prediction.sum_ns * (1.0 + 1e-9));
+    for region in &report.regions {
+        for other in &region.alternatives {
+            assert!(other.exact && other.lacks_ns >= 0.0 && other.median_ns > 0.0, "{region:?}");
+        }
+        // The engine does not pool.
+        let engine = region.alternatives.iter().any(|a| a.backend == NAME);
+        assert!(engine || region.backend == NAME || region.nodes == ["pool"], "{region:?}");
+    }
+    assert!(report.regions.iter().any(|r| r.in_plan_ns.is_some()), "{:?}", report.regions);
 }

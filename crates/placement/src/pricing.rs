@@ -5,7 +5,7 @@ use crate::{
     least_ns, prospects::Prospects, refine,
 };
 use bricolage_backend::Setting;
-use bricolage_ir::{Error, Graph, Tolerance, ValueId, tolerances};
+use bricolage_ir::{Error, Graph, NodeId, Tolerance, ValueId, tolerances};
 use bricolage_measure::{
     Contestant, Database, DatabaseError, Key, Measurement, Protocol, Record, Verdict, race,
 };
@@ -317,17 +317,23 @@ pub fn check_offer(p: &Pricing<'_>, offer: &Offer) -> Result<f64, TrialError> {
 
 /// Checks and times offers for equal regions. `None` where there was no time, or the race was stopped.
 fn measure_group(p: &Pricing<'_>, offers: &[&Offer]) -> Vec<Option<Record>> {
-    let expected = match expected(p, offers[0]) {
-        Ok(expected) => expected,
-        Err(why) => return offers.iter().map(|_| Some(Record::Refused(why.clone()))).collect(),
-    };
+    // Equal regions compute different values: each offer is checked against those of its own.
+    let mut all: HashMap<&[NodeId], Result<Expected, String>> = HashMap::new();
     let mut records: Vec<Option<Record>> = vec![None; offers.len()];
     let mut open: Vec<(usize, Box<dyn OpenTrial + '_>, f64, u64)> = Vec::new();
     for (i, offer) in offers.iter().enumerate() {
         if p.is_over(p.first_deadline) {
             break;
         }
-        match admit(p, offer, &expected) {
+        let nodes = &offer.candidate.region.nodes;
+        let expected = match all.entry(nodes).or_insert_with(|| expected(p, offer)) {
+            Ok(expected) => expected,
+            Err(why) => {
+                records[i] = Some(Record::Refused(why.clone()));
+                continue;
+            }
+        };
+        match admit(p, offer, expected) {
             Ok((trial, share, workspace)) => open.push((i, trial, share, workspace)),
             Err(why) if why.momentary => {}
             Err(why) => records[i] = Some(Record::Refused(why.why)),

@@ -1,6 +1,6 @@
 //! What the user wants of single nodes, whatever it costs.
 
-use crate::{Form, Offer, Offers, PlaceError, gather};
+use crate::{Form, Offer, Offers, PlaceError, gather, offers::last_resort};
 use bricolage_backend::{Declined, Registry, Setting};
 use bricolage_ir::{Graph, NodeId};
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ fn check(graph: &Graph, registry: &Registry, wishes: &[Wish]) -> Result<(), Plac
     Ok(())
 }
 
-/// [`gather`], less what wishes forbid.
+/// [`gather`], less what wishes forbid; the reference takes a node that this leaves to nobody, where it may.
 pub fn gather_wished(
     graph: &Graph,
     registry: &Registry,
@@ -71,9 +71,15 @@ pub fn gather_wished(
     check(graph, registry, wishes)?;
     let mut offers = gather(graph, registry, setting)?;
     offers.all.retain(|offer| wishes.iter().all(|w| w.admits(graph, offer)));
+    let takes = |all: &[Offer], n| all.iter().any(|o| o.candidate.region.nodes.contains(&n));
+    let mut left = offers.order.clone();
+    left.retain(|&n| !takes(&offers.all, n));
+    let mut more = last_resort(graph, registry, setting, &left);
+    more.retain(|offer| wishes.iter().all(|w| w.admits(graph, offer)));
+    offers.all.extend(more);
     for wish in wishes {
         for node in graph.nodes().filter(|&n| wish.is_of(graph, n)) {
-            if offers.all.iter().any(|o| o.candidate.region.nodes.contains(&node)) {
+            if takes(&offers.all, node) {
                 continue;
             }
             let of_this = |d: &&(String, Declined)| d.0 == wish.backend && d.1.node == node;
