@@ -5,6 +5,9 @@
 
 mod plans;
 mod summary;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test may panic
+mod tests;
 
 use crate::{
     models::{build, finish, items, last_lines, text, write},

@@ -36,29 +36,34 @@ pub(super) fn evaluate(
     let steps = Steps { bench, model, threads };
     let folder = bench.folder.join(format!("{model}-{threads}"));
     let cache = folder.join("cache");
-    if results.get("exact", model, threads).is_none() && folder.exists() {
+    if results.get(EXACT, model, threads).is_none() && folder.exists() {
         // The first search is timed with nothing known.
         fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
     fs::create_dir_all(&cache).map_err(|e| format!("{}: {e}", cache.display()))?;
-    let exact = steps.optimize(results, &folder, &Way::new("exact", &[]))?;
-    steps.optimize(results, &folder, &Way::new("exact again", &[]))?;
+    let exact = steps.optimize(results, &folder, &Way::new(EXACT, &[]))?;
     let mut ways: Vec<Way> =
         ALONE.iter().map(|b| Way::new(format!("{b} alone"), &["--backend", b])).collect();
     ways.push(Way::new("greedy", &["--placement", "greedy", "--backend", GREEDY]));
     let engines = engines_first(&exact);
     ways.push(Way::new("collage-v1", &["--placement", "collage-v1", "--backend", &engines]));
-    for count in 2..ADDED.len() {
-        let name = format!("up to {}", ADDED[count - 1]);
+    let sets = added();
+    for (count, name) in (1..).zip(&sets).filter(|(_, name)| name.starts_with("up to")) {
         ways.push(Way::new(name, &["--backend", &ADDED[..count].join(",")]));
     }
-    let mut targets = vec![("exact".to_owned(), artefact(&folder, "exact"))];
+    let mut targets = vec![(EXACT.to_owned(), artefact(&folder, EXACT))];
     for way in &ways {
         let made = steps.optimize(results, &folder, way)?;
         // What the reference has to help out with is nobody's plan.
         if made["refused"].is_null() && made["on_reference"] == 0 {
             targets.push((way.name.clone(), artefact(&folder, &way.name)));
         }
+    }
+    // Searches that repeat nothing: all by the prices that are known now.
+    for (count, name) in (1..).zip(&sets) {
+        let backends = ADDED[..count].join(",");
+        let options = if name == EXACT { vec![] } else { vec!["--backend", backends.as_str()] };
+        steps.optimize(results, &folder, &Way::new(again(name), &options))?;
     }
     let file = bench.model(model)?.display().to_string();
     targets.extend(FRAMEWORKS.map(|f| (framework(f), format!("{file}@{f}"))));
@@ -72,7 +77,26 @@ pub(super) fn evaluate(
         let step = format!("bench again {slower}");
         results.take(&step, model, threads, &mut || steps.bench(&cache, &both))?;
     }
-    Ok(())
+    // Nothing is left to do with artefacts and costs.
+    fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))
+}
+
+/// The way that is judged.
+pub(super) const EXACT: &str = "exact";
+
+/// Names of the ways with one backend more each, the last with all.
+pub(super) fn added() -> Vec<String> {
+    let name = |i: usize| match i {
+        0 => format!("{} alone", ADDED[0]),
+        i if i + 1 == ADDED.len() => EXACT.to_owned(),
+        i => format!("up to {}", ADDED[i]),
+    };
+    (0..ADDED.len()).map(name).collect()
+}
+
+/// The name of a way that is gone a second time.
+pub(super) fn again(name: &str) -> String {
+    format!("{name} again")
 }
 
 /// The name of a runtime's own run of the model.

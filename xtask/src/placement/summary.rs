@@ -2,7 +2,10 @@
 
 use super::{
     Results,
-    plans::{ADDED, ALONE, FRAMEWORKS, GREEDY, faster_than_first, framework, is_single},
+    plans::{
+        ADDED, ALONE, EXACT, FRAMEWORKS, GREEDY, added, again, faster_than_first, framework,
+        is_single,
+    },
 };
 use crate::models::{items, text};
 use serde_json::Value;
@@ -57,7 +60,7 @@ impl Page<'_> {
 
     fn head(&self) -> String {
         let machines: BTreeSet<&str> =
-            self.all("exact").map(|(_, row)| text(row, "machine")).collect();
+            self.all(EXACT).map(|(_, row)| text(row, "machine")).collect();
         let machines: Vec<&str> = machines.into_iter().collect();
         format!(
             "# Placement against its baselines\n\n\
@@ -99,7 +102,7 @@ impl Page<'_> {
             let ratios = Self::ratios(timed);
             let cells: Vec<String> = columns.iter().map(|c| cell(ratios.get(c.as_str()))).collect();
             let exact = items(&timed["targets"]).next().and_then(|t| t["median_ns"].as_f64());
-            let backends = self.step("exact", case).map_or_else(String::new, |row| {
+            let backends = self.step(EXACT, case).map_or_else(String::new, |row| {
                 let names: Vec<&str> = items(&row["backends"]).filter_map(Value::as_str).collect();
                 format!("{}: {}", names.len(), names.join(", "))
             });
@@ -200,29 +203,23 @@ impl Page<'_> {
     fn added(&self) -> String {
         let mut page = String::from(
             "## Backends added one by one\n\n\
-             Of each set: the predicted optimum over that of the first set, and the time of that set's plan over \
-             that of *exact*, which has all.\n\n| model | threads |",
+             Of each set: the predicted optimum over that of the first set, all by the same prices, and the time \
+             of that set's plan over that of *exact*, which has all.\n\n| model | threads |",
         );
-        let steps: Vec<String> = (0..ADDED.len())
-            .map(|i| match i {
-                0 => format!("{} alone", ADDED[0]),
-                i if i + 1 == ADDED.len() => "exact".to_owned(),
-                i => format!("up to {}", ADDED[i]),
-            })
-            .collect();
+        let steps = added();
         for (i, backend) in ADDED.iter().enumerate() {
             page += &format!(" {}{backend} |", if i == 0 { "" } else { "+" });
         }
         page += &format!("\n|---|---|{}\n", "---|".repeat(ADDED.len()));
         for (case, timed) in self.all("bench") {
             let ratios = Self::ratios(timed);
-            let predicted = |step: &str| self.step(step, case)?["predicted_ns"].as_f64();
+            let predicted = |step: &str| self.step(&again(step), case)?["predicted_ns"].as_f64();
             let first = predicted(&steps[0]);
             let cells = steps.iter().map(|step| {
                 let share = predicted(step).zip(first).map(|(p, first)| p / first);
                 let share = share.map_or("-".to_owned(), |s| format!("{s:.3}"));
                 let measured = match step.as_str() {
-                    "exact" => Some(1.0),
+                    EXACT => Some(1.0),
                     step => ratios.get(step).map(|r| r.0),
                 };
                 let measured = measured.map_or("-".to_owned(), |r| format!("{r:.3}"));
@@ -245,7 +242,7 @@ impl Page<'_> {
             let each: Vec<String> = by.iter().map(|(b, n)| format!("{b} {n}")).collect();
             each.join(", ")
         };
-        for (case, row) in self.all("exact") {
+        for (case, row) in self.all(EXACT) {
             let mut by: BTreeMap<&str, usize> = BTreeMap::new();
             for conv in items(&row["convolutions"]) {
                 *by.entry(text(conv, "backend")).or_default() += 1;
@@ -273,10 +270,10 @@ impl Page<'_> {
              | model | threads | cold | offers left out | again | plans | failed | best after | gain of the graph \
              level |\n|---|---|---|---|---|---|---|---|---|\n",
         );
-        for (case, row) in self.all("exact") {
+        for (case, row) in self.all(EXACT) {
             let seconds = |v: &Value| v.as_f64().map_or("-".to_owned(), |s| format!("{s:.1} s"));
             let again =
-                self.step("exact again", case).map_or(Value::Null, |r| r["seconds"].clone());
+                self.step(&again(EXACT), case).map_or(Value::Null, |r| r["seconds"].clone());
             let evolution = self.step("collage-v1", case).map(|r| r["evolutions"][0].clone());
             let e = evolution.unwrap_or_default();
             let gain = e["op_level_ns"].as_f64().zip(e["best_ns"].as_f64());
@@ -306,7 +303,7 @@ impl Page<'_> {
         );
         let mut losses = [Vec::new(), Vec::new()];
         for (case, row) in self.all("collage-v1") {
-            let optimum = self.step("exact again", case).or(self.step("exact", case));
+            let optimum = self.step(&again(EXACT), case).or(self.step(EXACT, case));
             let Some(optimum) = optimum.and_then(|r| r["predicted_ns"].as_f64()) else { continue };
             let e = &row["evolutions"][0];
             let mut cells = Vec::new();
