@@ -2,6 +2,7 @@
 
 mod generated;
 mod models;
+mod placement;
 mod programs;
 #[cfg(feature = "proto")]
 mod proto;
@@ -20,6 +21,11 @@ cargo xtask fuzz [--target NAME] [--seconds T] [--executions N] [--seed S] [--st
 cargo xtask models [--only NAME] [--fetch-only | --no-times | --times-only] [--program PATH]
                              published models from PyPI and npm on every backend against ONNX Runtime;
                              writes docs/models.md
+cargo xtask bench placement [--models A,B] [--threads 1,2] [--time-limit T] [--only-summary]
+                             [--program PATH]
+                             placement against single backends, greedy placement and Collage's published
+                             method, on models of the zoo; goes on where it was stopped, and writes
+                             docs/evaluation/placement.md
 cargo xtask conformance [--backend B] [--only TEXT]
                              the backend tests of ONNX on every engine, or on one, and what is skipped
 cargo xtask generated [--seconds T] [--seed S]
@@ -37,6 +43,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(&root, false),
         ["test", "--quick"] => test::run(&root, true),
         ["models", options @ ..] => models::run(&root, options),
+        ["bench", "placement", options @ ..] => placement::run(&root, options),
         ["fuzz", options @ ..] => programs::fuzz(&root, options),
         ["generated", options @ ..] => generated::run(&root, options),
         ["conformance", options @ ..] => programs::conformance(&root, options),

@@ -60,11 +60,11 @@ struct Model {
     folder: PathBuf,
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-fn items(value: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
@@ -148,12 +148,12 @@ impl Model {
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<(), String> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// The command line, built as users build it.
-fn build(root: &Path) -> Result<PathBuf, String> {
+pub(crate) fn build(root: &Path) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--release", "--quiet", "-p", "bricolage-cli"]).current_dir(root);
@@ -167,7 +167,7 @@ fn build(root: &Path) -> Result<PathBuf, String> {
 }
 
 /// Runs a command to its end, or to `limit`.
-fn finish(command: &mut Command, limit: Option<Duration>) -> Result<Output, String> {
+pub(crate) fn finish(command: &mut Command, limit: Option<Duration>) -> Result<Output, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let mut child = command
         .stdin(Stdio::null())
@@ -190,7 +190,7 @@ fn finish(command: &mut Command, limit: Option<Duration>) -> Result<Output, Stri
     child.wait_with_output().map_err(|e| format!("{name}: {e}"))
 }
 
-fn last_lines(bytes: &[u8]) -> String {
+pub(crate) fn last_lines(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(12)..].join("\n")

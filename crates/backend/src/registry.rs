@@ -1,4 +1,5 @@
-//! The backends of this run, in the order in which they were registered; the order decides nothing.
+//! The backends of this run, in the order in which they were registered; the order decides nothing but what the
+//! baselines of placement give to whom.
 
 use crate::{Bound, Candidate, Declined, Packed, Proposals, Region, Setting};
 use bricolage_ir::{Graph, NodeId};

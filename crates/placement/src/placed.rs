@@ -98,7 +98,7 @@ impl From<&Solution> for Prediction {
 /// A cover of the graph: every node in exactly one region, every value in the formats it is read in.
 #[derive(Clone)]
 pub struct Placed {
-    /// `mixed`, or `BACKEND alone`.
+    /// `mixed`, `mixed N`, `BACKEND alone`, `BACKEND whole`, or the name of another method.
     pub name: String,
     /// In an order in which they can run.
     pub regions: Vec<PlacedRegion>,

@@ -6,8 +6,8 @@ use bricolage_backend::{Registry, Setting};
 use bricolage_ir::NodeId;
 use bricolage_measure::{Database, Machine, Measurement, Record};
 use bricolage_placement::{
-    Bench, Form, LocalTrial, Observed, OpenTrial, Placed, Pricing, Trial, TrialError, Unpriced,
-    check_offer, gather, place,
+    Bench, Form, LocalTrial, Method, Observed, OpenTrial, Placed, Pricing, Trial, TrialError,
+    Unpriced, check_offer, gather, price_all,
 };
 use bricolage_runtime::{Cancel, Pool};
 use bricolage_tensor::Rng;
@@ -26,8 +26,9 @@ pub(crate) enum Choice {
     Random,
 }
 
-/// Random covers of one graph.
-const RANDOM_COVERS: u64 = 3;
+/// How covers of random prices are found, one after another.
+const RANDOM_COVERS: [Method; 5] =
+    [Method::Exact, Method::Exact, Method::Exact, Method::CollageV1, Method::Greedy];
 
 struct Local<'a> {
     registry: &'a Registry,
@@ -76,16 +77,19 @@ pub(crate) fn covers(
     setting: Setting,
     choice: Choice,
 ) -> Result<Vec<Placed>, String> {
-    let rounds = if choice == Choice::Random { RANDOM_COVERS } else { 1 };
+    let methods = if choice == Choice::Random { &RANDOM_COVERS[..] } else { &[Method::Exact][..] };
     let mut all = Vec::new();
-    for round in 0..rounds {
+    for (round, &method) in methods.iter().enumerate() {
         let placed = with_pricing(case, registry, setting, |pricing| {
             if choice == Choice::Random {
-                draw_prices(pricing, registry, round)?;
+                draw_prices(pricing, registry, round as u64)?;
             }
-            place(pricing, registry, &Unpriced(registry)).map_err(|e| e.to_string())
+            let priced = price_all(pricing, registry);
+            let placed =
+                priced.and_then(|mut p| p.place(pricing, registry, &Unpriced(registry), method));
+            placed.map_err(|e| e.to_string())
         })?;
-        all.extend(placed.all.into_iter().next());
+        all.extend(placed.into_iter().next());
     }
     Ok(all)
 }
