@@ -22,7 +22,7 @@ use bricolage_backend::{
 };
 use bricolage_ir::{
     Graph, NodeId, Op, OpKind, ValueId,
-    ops::{Binary, Coordinates, PoolKind, ReduceKind},
+    ops::{Binary, Coordinates, Interpolation, PoolKind, ReduceKind, Resize, Rounding},
 };
 use bricolage_runtime::{Kernel, Recipe};
 use bricolage_tensor::{DType, Tensor, Type};
@@ -166,8 +166,22 @@ fn lacks(graph: &Graph, op: &Op, inputs: &[Option<ValueId>]) -> Option<&'static 
         {
             Some("has no such coordinates")
         }
+        Op::Resize(r) if has_half_way(graph, r, inputs) => {
+            Some("takes another element than the nearest one half-way between two")
+        }
         _ => None,
     }
+}
+
+/// Whether a resize to the nearest elements finds one half-way between two, and rounds by that.
+fn has_half_way(graph: &Graph, resize: &Resize, inputs: &[Option<ValueId>]) -> bool {
+    let rounds =
+        matches!(resize.mode, Interpolation::Nearest(Rounding::PreferFloor | Rounding::PreferCeil));
+    let x = inputs.first().copied().flatten().and_then(|v| graph.fact(v).ty.as_tensor());
+    let sizes = x.and_then(|t| Some((t.shape.as_fixed()?, resize.sizes.as_fixed()?)));
+    let Some((from, to)) = sizes.filter(|_| rounds) else { return false };
+    let mut sizes = from.into_iter().zip(to).enumerate();
+    sizes.any(|(d, (from, to))| from != to && resize.has_half_way(d, from, to))
 }
 
 /// Whether a query of an attention sees no key for any values of a mask of truth values, or by its place. A
