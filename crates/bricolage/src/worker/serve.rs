@@ -1,6 +1,9 @@
 //! The worker's side: what it holds open, and its answers.
 
-use super::message::{Answer, Request, Wire, receive, send};
+use super::{
+    graph::compute,
+    message::{Answer, Request, Wire, receive, send},
+};
 use crate::{DynamicSession, Opened, artefact, target};
 use bricolage_backend::{Peer, Registry};
 use bricolage_backends::PythonPeer;
@@ -153,6 +156,9 @@ fn answer(
             };
             held.insert(id, Held::Peer { peer, inputs });
             Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes, unmeasured: None })
+        }
+        Request::Compute { graph, constants, backends, inputs } => {
+            compute(registry, pool.threads(), (graph, constants), &backends, inputs)
         }
         Request::Results { id } => match held.get_mut(&id).ok_or_else(missing)? {
             Held::Trial(trial) => {

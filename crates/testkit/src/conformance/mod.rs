@@ -10,7 +10,7 @@ mod suite;
 pub use engines::{Computer, computers};
 pub use skips::{Skip, skips};
 
-use crate::{Fault, engines::guarded};
+use crate::{Fault, engines::guarded, workers::ENDED};
 use bricolage_ir::{Graph, evaluate, evaluate_noisy, tolerances};
 use bricolage_tensor::{Datum, Tensor};
 use compare::{Limits, datum_differs};
@@ -41,6 +41,9 @@ pub struct Report {
     pub counts: Vec<Count>,
     /// Skips by their place in the list, each with the number of tests that it let fail.
     pub skipped: Vec<(Skip, usize)>,
+    /// What foreign engines did not take of the models that others drew: they failed in words, or ended their
+    /// process.
+    pub not_taken: Vec<String>,
     /// What failed and is not in the list, what passed although it is, and entries that are no test's.
     pub faults: Vec<String>,
 }
@@ -52,6 +55,17 @@ impl fmt::Display for Report {
         }
         for count in &self.counts {
             writeln!(f, "{count}")?;
+        }
+        for what in &self.not_taken {
+            writeln!(f, "not taken: {what}")?;
+        }
+        if !self.not_taken.is_empty() {
+            let ends = self.not_taken.iter().filter(|what| what.contains(ENDED)).count();
+            let count = self.not_taken.len();
+            writeln!(
+                f,
+                "{count} not taken by foreign engines; {ends} times one ended its process"
+            )?;
         }
         for (skip, tests) in &self.skipped {
             writeln!(f, "skipped {tests}, {skip}")?;
@@ -166,8 +180,12 @@ pub fn run(
                 }
                 (Err(_), Some(skip)) => used[skip] += 1,
                 (Err(fault), None) => {
-                    let fault = fault.to_string().replace('\n', " ");
-                    report.faults.push(format!("{name} {label} {fault}"));
+                    let says = format!("{name} {label} {}", fault.to_string().replace('\n', " "));
+                    // The list can name no drawn model.
+                    match test.is_drawn() && computer.is_foreign() && fault.is_theirs() {
+                        true => report.not_taken.push(says),
+                        false => report.faults.push(says),
+                    }
                 }
             }
         }
