@@ -357,21 +357,36 @@ impl Sizes {
     const ROUNDED: Sizes = Sizes { terms: 1, share: 0.0, own: 1.0, flat: 0.0 };
 }
 
+/// How a type rounds.
+#[derive(Clone, Copy)]
+struct Unit {
+    /// Half its distance at 1.
+    roundoff: f64,
+    /// Its smallest normal number; what is computed below that is 0 to many. 0 where it is not to any.
+    least: f64,
+}
+
 /// The tensor with errors of these sizes.
 fn with_noise(tensor: &Tensor, sizes: Sizes, rng: &mut Rng) -> Tensor {
     let (dtype, dims) = (tensor.dtype(), tensor.dims());
     let roundoff = dtype.epsilon() / 2.0;
+    let least = match dtype {
+        DType::F32 | DType::Bf16 => f64::from(f32::MIN_POSITIVE),
+        DType::F64 => f64::MIN_POSITIVE,
+        _ => 0.0,
+    };
+    let unit = Unit { roundoff, least };
     if dtype == DType::F32 {
         let round = |v| v as f32;
-        return Tensor::of(dims, &noisy(&tensor.elements::<f32>(), roundoff, sizes, round, rng));
+        return Tensor::of(dims, &noisy(&tensor.elements::<f32>(), unit, sizes, round, rng));
     }
-    let values = noisy(&tensor.to_f64(), roundoff, sizes, |v| v, rng);
+    let values = noisy(&tensor.to_f64(), unit, sizes, |v| v, rng);
     Tensor::from_f64(dtype, dims, &values)
 }
 
 fn noisy<T: Copy + Into<f64>>(
     values: &[T],
-    roundoff: f64,
+    Unit { roundoff, least }: Unit,
     Sizes { terms, share, own, flat }: Sizes,
     round: impl Fn(f64) -> T,
     rng: &mut Rng,
@@ -386,7 +401,11 @@ fn noisy<T: Copy + Into<f64>>(
     let spread = |v: f64| (wide * wide + flat * flat + (own * roundoff * v).powi(2)).sqrt();
     let with_error = |&value: &T| {
         let v: f64 = value.into();
-        if v.is_finite() { round(v + spread(v) * rng.normal()) } else { value }
+        match v.is_finite() {
+            _ if v.abs() < least => round(0.0),
+            true => round(v + spread(v) * rng.normal()),
+            false => value,
+        }
     };
     values.iter().map(with_error).collect()
 }

@@ -441,6 +441,21 @@ fn elements_that_are_0_do_not_count_as_noisy() {
     assert!(least > 1.2e-7, "{least:e}");
 }
 
+/// What lies below the normal numbers is 0 to many kernels, and a test for 0 tells that.
+#[test]
+fn numbers_below_the_normal_ones_may_be_0() {
+    let mut g = Graph::new("below");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[2]));
+    let y = g.add1(Unary::Exp, &[x], origin("exp")).unwrap();
+    let y = g.add1(Cast::to(DType::Bool), &[y], origin("cast")).unwrap();
+    g.outputs = vec![y];
+    let data = [Datum::from(Tensor::of(&[2], &[-90f32, -80.0]))];
+    let exact = evaluate(&g, &data).unwrap();
+    let noisy = evaluate_noisy(&g, &data, &|_| 0.0, 0).unwrap();
+    assert_eq!(exact[0], Tensor::of(&[2], &[true, true]).into());
+    assert_eq!(noisy[0], Tensor::of(&[2], &[false, true]).into());
+}
+
 /// A mask as exporters write it: what the cast gives is 0 or 1 to the last bit, so that its huge factor
 /// moves nothing where it is 0.
 #[test]

@@ -403,7 +403,7 @@ const INVALID: &[&str] =
     &["invalid model", "TypeInferenceError", "ShapeInferenceError", "Invalid rank"];
 
 /// What is known to be wrong in the runtime itself.
-fn foreign_fault(name: &str, graph: &Graph) -> Option<&'static str> {
+pub(crate) fn foreign_fault(name: &str, graph: &Graph) -> Option<&'static str> {
     if name != "onnxruntime" {
         return None;
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     Fault, Workers,
-    engines::{Variable, foreign_here, own_registry},
+    engines::{Variable, foreign_fault, foreign_here, own_registry},
     workers::end_of,
 };
 use bricolage::{DynamicSession, Goal};
@@ -109,6 +109,9 @@ impl Computer {
                 Ok(Computed { outputs: outputs.into_iter().map(|(_, datum)| datum).collect(), own })
             }
             Way::Apart { backend, workers } => {
+                if let Some(why) = foreign_fault(backend, graph) {
+                    return Err(Fault::Unsupported(why.to_owned()));
+                }
                 let backends = [backend.as_str(), REFERENCE];
                 let computed = workers.with(1, |worker| {
                     worker.borrow_mut().compute(graph, inputs, &backends, PATIENCE)
