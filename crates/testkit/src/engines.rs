@@ -383,12 +383,10 @@ impl Engine for Foreign {
         for (what, verdict) in covers::whole(case, &self.registry, setting, &self.workers, &offer)?
         {
             share = share.max(verdict.map_err(|why| {
-                let fault = Fault::Failed(why.clone());
-                match end_of(&why) {
-                    Some(fault) => fault,
-                    None if fault.is_theirs() => Fault::Unsupported(why),
-                    None => Fault::Wrong(format!("{what}: {why}")),
-                }
+                end_of(&why).unwrap_or_else(|| match Fault::Failed(why.clone()).is_theirs() {
+                    true => Fault::Unsupported(why),
+                    false => Fault::Wrong(format!("{what}: {why}")),
+                })
             })?);
         }
         Ok(share)

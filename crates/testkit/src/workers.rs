@@ -102,3 +102,22 @@ impl Workers {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bricolage_ir::Graph;
+
+    #[test]
+    fn a_process_that_ends_takes_no_case_and_is_wrong_on_none() {
+        let workers = Workers::of("false".into());
+        for _ in 0..2 {
+            let answer = workers.with(1, |worker| {
+                worker.borrow_mut().compute(&Graph::new("g"), &[], &["reference"], PATIENCE)
+            });
+            let fault = end_of(&answer.unwrap_err());
+            assert!(matches!(fault, Some(Fault::Unsupported(why)) if ended(&why)));
+        }
+        assert_eq!(end_of("its result is wrong"), None);
+    }
+}
