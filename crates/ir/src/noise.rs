@@ -371,7 +371,7 @@ fn with_noise(tensor: &Tensor, sizes: Sizes, rng: &mut Rng) -> Tensor {
     let (dtype, dims) = (tensor.dtype(), tensor.dims());
     let roundoff = dtype.epsilon() / 2.0;
     let least = match dtype {
-        DType::F32 | DType::Bf16 => f64::from(f32::MIN_POSITIVE),
+        DType::F32 | DType::BF16 => f64::from(f32::MIN_POSITIVE),
         DType::F64 => f64::MIN_POSITIVE,
         _ => 0.0,
     };

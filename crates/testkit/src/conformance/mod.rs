@@ -12,7 +12,6 @@ pub use skips::{Skip, skips};
 
 use crate::{Fault, engines::guarded, workers::ENDED};
 use bricolage_ir::{Graph, Tolerance, evaluate, evaluate_noisy};
-use bricolage_tensor::Datum;
 use compare::{Limits, datum_differs};
 use std::{
     cell::OnceCell,
