@@ -394,7 +394,7 @@ impl Engine for Foreign {
 }
 
 /// How faults begin that the runtime itself reports.
-const THEIRS: &[&str] = &["cannot rebuild kernel", "-region` failed"];
+const THEIRS: &[&str] = &["cannot rebuild kernel", "-region` failed", "-region@basic` failed"];
 
 /// What the runtime says of a model that breaks the rules.
 const INVALID: &[&str] =

@@ -97,6 +97,10 @@ fn check(graph: &Graph, node: NodeId) -> Result<(), String> {
     if let Some(why) = lacks(graph, &node.op, &node.inputs) {
         return Err(why.to_owned());
     }
+    let is_read = |v: ValueId| graph.is_output(v) || !graph.uses(v).is_empty();
+    if matches!(node.op, Op::TopK(_)) && node.outputs.get(1).copied().is_some_and(is_read) {
+        return Err("orders equal elements otherwise, which their places show".to_owned());
+    }
     let named = |v: ValueId| &graph.value(v).name;
     for v in node.inputs.iter().flatten().chain(&node.outputs).copied() {
         let Type::Tensor(ty) = &graph.fact(v).ty else {
