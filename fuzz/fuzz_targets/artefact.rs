@@ -21,7 +21,7 @@ use bricolage_measure::Machine;
 use bricolage_tensor::{DType, Datum, Dim, Rng, Shape, Tensor, TensorType};
 use bricolage_testkit::{
     damage,
-    driver::{Target, nothing_known, nothing_more},
+    driver::{Target, nothing_known, nothing_more, nothing_noted},
 };
 use std::{
     collections::BTreeMap,
@@ -43,6 +43,7 @@ const TARGET: Target = Target {
     },
     damage: damage::bytes,
     explain: nothing_more,
+    notes: nothing_noted,
 };
 
 bricolage_fuzz::entry!(TARGET);

@@ -5,11 +5,11 @@ use bricolage::DynamicSession;
 use bricolage_backend::Registry;
 use bricolage_backends::{Native, Reference};
 use bricolage_fuzz::{fresh_choices, plain_goal, seed_and_choices};
-use bricolage_ir::{Error, EvalError, Graph, evaluate_from, print, tolerances};
+use bricolage_ir::{Error, EvalError, Fact, Graph, evaluate_from, print, tolerances};
 use bricolage_tensor::{Datum, Dim, Rng, Symbol, Tensor};
 use bricolage_testkit::{
     Case, damage,
-    driver::{Target, nothing_known},
+    driver::{Target, nothing_known, nothing_noted},
     generate_from,
     open::{draw_inputs, open},
 };
@@ -22,6 +22,7 @@ const TARGET: Target = Target {
     fresh: fresh_choices,
     damage: damage::bytes,
     explain,
+    notes: nothing_noted,
 };
 
 bricolage_fuzz::entry!(TARGET);
@@ -70,15 +71,23 @@ fn target(data: &[u8]) -> bool {
     computed
 }
 
-/// Points of all ops together, as far as the types tell.
+/// Points of all ops together, as far as the types tell: each op by itself, for at some sizes the whole graph has
+/// no meaning, and the reference computes until it finds that.
 fn work(graph: &Graph, sizes: &HashMap<Symbol, i64>) -> u64 {
-    let Ok(fixed) = graph.bind(&|s| sizes.get(s).map(|&n| Dim::from(n))) else { return 0 };
-    let of = |id| {
-        let node = fixed.node(id);
-        let work = node.op.work(&fixed.facts(&node.inputs), &fixed.output_facts(id));
-        work.map_or(0, |w| w.points)
+    let size = |s: &Symbol| sizes.get(s).map(|&n| Dim::from(n));
+    let fixed = |fact: &Fact| match fact.ty.as_tensor() {
+        Some(t) => Fact::tensor(t.dtype, t.shape.iter().map(|d| d.substitute(&size))),
+        None => fact.clone(),
     };
-    fixed.nodes().map(of).fold(0, u64::saturating_add)
+    let of = |id| {
+        let node = graph.node(id);
+        let inputs: Vec<Option<Fact>> =
+            graph.facts(&node.inputs).into_iter().map(|f| f.map(fixed)).collect();
+        let inputs: Vec<Option<&Fact>> = inputs.iter().map(Option::as_ref).collect();
+        let outputs: Vec<Fact> = graph.output_facts(id).iter().map(fixed).collect();
+        node.op.bind(&size).work(&inputs, &outputs).map_or(0, |w| w.points)
+    };
+    graph.nodes().map(of).fold(0, u64::saturating_add)
 }
 
 /// What the reference computes, and whether every value has the size that its type says. Types suppose that

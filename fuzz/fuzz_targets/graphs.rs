@@ -3,13 +3,13 @@
 
 use bricolage_fuzz::{fresh_choices, seed_and_choices};
 use bricolage_testkit::{
-    Case, Engine, damage,
+    Case, Engine, Workers, damage,
     driver::{Target, nothing_known},
-    engines, generate_from, run_case,
+    ended, engines, generate_from, run_case,
 };
 use std::{
     path::{Path, PathBuf},
-    sync::LazyLock,
+    sync::{LazyLock, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -20,14 +20,20 @@ const TARGET: Target = Target {
     fresh: fresh_choices,
     damage: damage::bytes,
     explain,
+    notes,
 };
 
 bricolage_fuzz::entry!(TARGET);
 
-/// With the foreign libraries that variables name.
+/// With the foreign libraries that variables name, each in workers.
 #[allow(clippy::print_stderr)] // whoever reads results must know what they lack
 static ENGINES: LazyLock<Vec<Box<dyn Engine>>> = LazyLock::new(|| {
-    let (all, absent) = engines(&|name| std::env::var_os(name).map(PathBuf::from));
+    // A test is a program that serves nobody.
+    let program = option_env!("CARGO_BIN_EXE_graphs").map(PathBuf::from);
+    let program = program.map_or_else(std::env::current_exe, Ok);
+    let program = program.unwrap_or_else(|e| panic!("this program is not found: {e}"));
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let (all, absent) = engines(&variable, &Workers::of(program));
     for why in absent {
         eprintln!("without {why}");
     }
@@ -39,9 +45,23 @@ fn case(data: &[u8]) -> Case {
     generate_from(seed, choices).into()
 }
 
+/// Where foreign code crashed or hung, which costs its answer.
+static ENDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn notes() -> Vec<String> {
+    let mut all = ENDS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    all.push(format!("{} times foreign code ended its process", all.len()));
+    all
+}
+
 /// Every engine that takes the graph computes it right; always true.
 fn target(data: &[u8]) -> bool {
     let report = run_case(&case(data), &ENGINES);
+    let ends = report.unsupported.into_iter().filter(|(_, why)| ended(why));
+    ENDS.lock().unwrap_or_else(PoisonError::into_inner).extend(ends.map(|(engine, why)| {
+        let bytes: String = data.iter().map(|b| format!("{b:02x}")).collect();
+        format!("{engine}: {why}: on the bytes {bytes}")
+    }));
     if let Some(failure) = report.failures.first() {
         panic!("{}: {}", failure.engine, failure.fault);
     }

@@ -6,7 +6,7 @@ use bricolage_onnx::{export, import};
 use bricolage_tensor::{Rng, Storage};
 use bricolage_testkit::{
     damage,
-    driver::{Target, nothing_more},
+    driver::{Target, nothing_more, nothing_noted},
     generate, prototext,
 };
 
@@ -17,6 +17,7 @@ const TARGET: Target = Target {
     fresh,
     damage: damage::message,
     explain: nothing_more,
+    notes: nothing_noted,
 };
 
 bricolage_fuzz::entry!(TARGET);

@@ -5,7 +5,7 @@ use bricolage::npz::{read_from, write_to};
 use bricolage_tensor::{DType, Rng, Tensor};
 use bricolage_testkit::{
     damage,
-    driver::{Target, nothing_known, nothing_more},
+    driver::{Target, nothing_known, nothing_more, nothing_noted},
 };
 use std::{
     io::{Cursor, Write},
@@ -19,6 +19,7 @@ const TARGET: Target = Target {
     fresh,
     damage: damage::bytes,
     explain: nothing_more,
+    notes: nothing_noted,
 };
 
 bricolage_fuzz::entry!(TARGET);

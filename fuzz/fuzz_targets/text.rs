@@ -6,7 +6,7 @@ use bricolage_ir::{parse, print, verify};
 use bricolage_tensor::Rng;
 use bricolage_testkit::{
     constants_aside, damage,
-    driver::{Target, nothing_more},
+    driver::{Target, nothing_more, nothing_noted},
     generate,
 };
 use std::{fs, path::Path};
@@ -18,6 +18,7 @@ const TARGET: Target = Target {
     fresh: |rng| print(&generate(rng.next_u64()).graph).0.into_bytes(),
     damage: damage::lines,
     explain: nothing_more,
+    notes: nothing_noted,
 };
 
 bricolage_fuzz::entry!(TARGET);

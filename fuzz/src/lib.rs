@@ -13,6 +13,8 @@ use bricolage::Goal;
 use bricolage_backend::Policy;
 
 #[cfg(feature = "libfuzzer")]
+pub use bricolage_testkit::serve_if_asked;
+#[cfg(feature = "libfuzzer")]
 pub use libfuzzer_sys;
 
 /// The entry of the program of a [`bricolage_testkit::driver::Target`].
@@ -20,9 +22,16 @@ pub use libfuzzer_sys;
 macro_rules! entry {
     ($target:expr) => {
         #[cfg(feature = "libfuzzer")]
-        $crate::libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-            ($target.run)(data);
-        });
+        $crate::libfuzzer_sys::fuzz_target!(
+            init: {
+                if $crate::serve_if_asked().is_some() {
+                    std::process::exit(0);
+                }
+            },
+            |data: &[u8]| {
+                ($target.run)(data);
+            }
+        );
 
         #[cfg(not(feature = "libfuzzer"))]
         fn main() -> std::process::ExitCode {

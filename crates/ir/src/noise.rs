@@ -10,17 +10,19 @@
 //! the result, by a share of it or, where its logarithm is taken, by as much as that share is, and a sum
 //! that nearly cancels inside a function disturbs it by the rounding of the sum's terms. Sums of products whose results go into the next ones, as in
 //! recurrent layers, disturb the weights. Ops that every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that
-//! they pass on stays 0, however large its factor.
+//! they pass on stays 0, however large its factor. A remainder by 0 is no number, while one by what is next to 0 is
+//! next to 0 too: a divisor of it that rounding may make 0 is taken for 0, after which nothing is asked.
 
 use crate::{
     EvalError, Graph, Inputs, NodeId, Op, Role, Tolerance, ValueId,
-    evaluate::{learn_sizes, solve_symbols},
+    evaluate::{evaluate_from, learn_sizes, solve_symbols},
     ops::{Binary, Late, PoolKind, ReduceKind, Unary},
 };
 use bricolage_tensor::{DType, Datum, Dim, Rng, Tensor, Type};
 use std::collections::{HashMap, HashSet};
 
-/// An output of fewer elements may by chance meet next to no noise: [`tolerances`] draws several times.
+/// An output of fewer elements that are not 0 may by chance meet next to no noise, which is mostly in shares of
+/// them: [`tolerances`] draws several times.
 const FEW: usize = 64;
 const DRAWS: u64 = 4;
 
@@ -36,7 +38,7 @@ pub fn tolerances(
     extra: &dyn Fn(NodeId) -> f64,
     seed: u64,
 ) -> Result<Vec<Tolerance>, EvalError> {
-    let few = reference.iter().flatten().any(|t| t.dtype().is_float() && t.len() < FEW);
+    let few = reference.iter().flatten().any(|t| t.dtype().is_float() && has_few(t));
     let mut all = vec![Tolerance::EXACT; reference.len()];
     for draw in 0..if few { DRAWS } else { 1 } {
         let noisy = evaluate_noisy_from(graph, inputs, exact, extra, seed.wrapping_add(draw))?;
@@ -47,6 +49,13 @@ pub fn tolerances(
         }
     }
     Ok(all)
+}
+
+fn has_few(tensor: &Tensor) -> bool {
+    match tensor.dtype() {
+        DType::F32 => tensor.elements::<f32>().iter().filter(|&&v| v != 0.0).nth(FEW - 1).is_none(),
+        _ => tensor.to_f64().iter().filter(|&&v| v != 0.0).nth(FEW - 1).is_none(),
+    }
 }
 
 /// Evaluates `graph` with rounding noise on every float value.
@@ -72,6 +81,7 @@ fn evaluate_noisy_from(
     seed: u64,
 ) -> Result<Vec<Datum>, EvalError> {
     let mut rng = Rng::new(seed);
+    let divisors = divisors(graph, inputs, exact)?;
     let mut noisy: HashSet<ValueId> = HashSet::new();
     let mut contents: HashMap<ValueId, Datum> = HashMap::new();
     contents.extend(graph.inputs.iter().copied().zip(inputs.iter().cloned()));
@@ -91,6 +101,12 @@ fn evaluate_noisy_from(
         let mut disturbed: Vec<(usize, Datum)> = Vec::new();
         for (i, operand) in operands.iter().enumerate() {
             let Some(Datum::Tensor(t)) = operand else { continue };
+            if let Some(v) = divisor(graph, id).filter(|v| i == 1 && noisy.contains(v))
+                && let Some(exact) = divisors.get(&v)
+            {
+                disturbed.push((i, with_zeros(exact, t).into()));
+                continue;
+            }
             let own = match (takes_difference(&node.op), sums_with(&node.op, i, t)) {
                 _ if !t.dtype().is_float() => continue,
                 (true, _) if i == 0 && untouched => 1.0,
@@ -163,6 +179,44 @@ fn evaluate_noisy_from(
         got: "nothing".to_owned(),
     };
     graph.outputs.iter().map(|&v| contents.get(&v).cloned().ok_or_else(|| missing(v))).collect()
+}
+
+/// What a node takes a remainder by, of floats that are computed.
+fn divisor(graph: &Graph, id: NodeId) -> Option<ValueId> {
+    let node = graph.node(id);
+    let divisor = match node.op {
+        Op::Binary(Binary::Mod | Binary::Fmod) => node.inputs.get(1).copied().flatten()?,
+        _ => return None,
+    };
+    let is_float = graph.fact(divisor).ty.as_tensor().is_some_and(|t| t.dtype.is_float());
+    (is_float && graph.producer(divisor).is_some()).then_some(divisor)
+}
+
+/// The contents without noise of what remainders are taken by.
+fn divisors(
+    graph: &Graph,
+    inputs: &[Datum],
+    exact: &dyn Fn(ValueId) -> Option<Tensor>,
+) -> Result<HashMap<ValueId, Tensor>, EvalError> {
+    let wanted: HashSet<ValueId> = graph.nodes().filter_map(|id| divisor(graph, id)).collect();
+    let mut found: HashMap<ValueId, Tensor> =
+        wanted.iter().filter_map(|&v| Some((v, exact(v)?))).collect();
+    if found.len() < wanted.len() {
+        evaluate_from(graph, inputs, &HashMap::new(), &mut |v, datum| {
+            if let Some(t) = datum.as_tensor().filter(|_| wanted.contains(&v)) {
+                found.insert(v, t.clone());
+            }
+        })?;
+    }
+    Ok(found)
+}
+
+/// `noisy` with 0 for elements of which 0 is no further from `exact` than is allowed.
+fn with_zeros(exact: &Tensor, noisy: &Tensor) -> Tensor {
+    let near = Tolerance::from_floor(exact, noisy).max_abs;
+    let pairs = exact.to_f64().into_iter().zip(noisy.to_f64());
+    let values: Vec<f64> = pairs.map(|(e, n)| if e.abs() <= near { 0.0 } else { n }).collect();
+    Tensor::from_f64(noisy.dtype(), noisy.dims(), &values)
 }
 
 /// The tensors with the error of one rounding of every float element: what no runtime can tell from the
@@ -303,21 +357,36 @@ impl Sizes {
     const ROUNDED: Sizes = Sizes { terms: 1, share: 0.0, own: 1.0, flat: 0.0 };
 }
 
+/// How a type rounds.
+#[derive(Clone, Copy)]
+struct Unit {
+    /// Half its distance at 1.
+    roundoff: f64,
+    /// Its smallest normal number; what is computed below that is 0 to many. 0 where it is not to any.
+    least: f64,
+}
+
 /// The tensor with errors of these sizes.
 fn with_noise(tensor: &Tensor, sizes: Sizes, rng: &mut Rng) -> Tensor {
     let (dtype, dims) = (tensor.dtype(), tensor.dims());
     let roundoff = dtype.epsilon() / 2.0;
+    let least = match dtype {
+        DType::F32 | DType::BF16 => f64::from(f32::MIN_POSITIVE),
+        DType::F64 => f64::MIN_POSITIVE,
+        _ => 0.0,
+    };
+    let unit = Unit { roundoff, least };
     if dtype == DType::F32 {
         let round = |v| v as f32;
-        return Tensor::of(dims, &noisy(&tensor.elements::<f32>(), roundoff, sizes, round, rng));
+        return Tensor::of(dims, &noisy(&tensor.elements::<f32>(), unit, sizes, round, rng));
     }
-    let values = noisy(&tensor.to_f64(), roundoff, sizes, |v| v, rng);
+    let values = noisy(&tensor.to_f64(), unit, sizes, |v| v, rng);
     Tensor::from_f64(dtype, dims, &values)
 }
 
 fn noisy<T: Copy + Into<f64>>(
     values: &[T],
-    roundoff: f64,
+    Unit { roundoff, least }: Unit,
     Sizes { terms, share, own, flat }: Sizes,
     round: impl Fn(f64) -> T,
     rng: &mut Rng,
@@ -332,7 +401,11 @@ fn noisy<T: Copy + Into<f64>>(
     let spread = |v: f64| (wide * wide + flat * flat + (own * roundoff * v).powi(2)).sqrt();
     let with_error = |&value: &T| {
         let v: f64 = value.into();
-        if v.is_finite() { round(v + spread(v) * rng.normal()) } else { value }
+        match v.is_finite() {
+            _ if v.abs() < least => round(0.0),
+            true => round(v + spread(v) * rng.normal()),
+            false => value,
+        }
     };
     values.iter().map(with_error).collect()
 }

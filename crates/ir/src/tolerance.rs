@@ -128,9 +128,13 @@ impl Error {
         error
     }
 
-    /// The larger of the two errors as a share of what is allowed: at most 1 when the result is right.
+    /// The larger of the two errors as a share of what is allowed: at most 1 when the result is right. Where any
+    /// error is allowed, an infinite one is too.
     pub fn share_of(&self, allowed: &Tolerance) -> f64 {
-        let share = |error: f64, allowed: f64| if error == 0.0 { 0.0 } else { error / allowed };
+        let share = |error: f64, allowed: f64| match error == 0.0 || allowed == f64::INFINITY {
+            true => 0.0,
+            false => error / allowed,
+        };
         share(self.max_abs, allowed.max_abs).max(share(self.relative_l2, allowed.relative_l2))
     }
 }
@@ -163,6 +167,13 @@ mod tests {
         let wrong = Tensor::of(&[3], &[1f32, -2.1, 4.0]);
         let error = Error::between(&reference, &wrong);
         assert!(error.share_of(&allowed) > 1.0 && error.at == 1);
+    }
+
+    #[test]
+    fn nothing_is_asked_where_noise_makes_no_number() {
+        let (number, none) = (Tensor::of(&[1], &[1f32]), Tensor::of(&[1], &[f32::NAN]));
+        let allowed = Tolerance::from_floor(&number, &none);
+        assert_eq!(Error::between(&number, &none).share_of(&allowed), 0.0);
     }
 
     #[test]

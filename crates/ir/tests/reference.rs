@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails, also in the functions that tests share
 
 use bricolage_ir::{
-    Error, Graph, Inputs, Op, Real, Tolerance, evaluate, evaluate_noisy, ops::*, origin,
+    Error, Graph, Inputs, Op, Real, Tolerance, evaluate, evaluate_noisy, ops::*, origin, tolerances,
 };
 use bricolage_tensor::{DType, Datum, Dim, Shape, Tensor, TensorType};
 
@@ -390,6 +390,71 @@ fn a_plain_softmax_is_within_the_noise() {
     }
     let error = Error::between(exact, &Tensor::of(&[4, 4096], &plain));
     assert!(error.share_of(&Tolerance::from_floor(exact, noisy)) <= 1.0, "{error}");
+}
+
+/// A remainder by a sum that nearly cancels: where another rounding makes the sum 0, there is no number, and so
+/// nothing is asked; where the sum cannot be 0, all is.
+#[test]
+fn a_remainder_by_what_may_be_nothing_is_not_asked_for() {
+    let tolerance = |shift: f32| {
+        let mut g = Graph::new("remainder");
+        let x = g.input("x", TensorType::fixed(DType::BF16, &[64]));
+        let constant = |g: &mut Graph, name: &str, v: f64| {
+            g.constant(name, Tensor::from_f64(DType::BF16, &[], &[v]))
+        };
+        let (scale, shift) =
+            (constant(&mut g, "scale", 1.5), constant(&mut g, "shift", f64::from(shift)));
+        let y = g.add1(Binary::Mul, &[x, scale], origin("mul")).unwrap();
+        let y = g.add1(Binary::Add, &[y, shift], origin("add")).unwrap();
+        let y = g.add1(Binary::Fmod, &[y, y], origin("fmod")).unwrap();
+        g.outputs = vec![y];
+        // 1.5 times this is 1.5078125 with one rounding.
+        let data = [Datum::from(Tensor::generate(DType::BF16, &[64], |_| 1.0078125))];
+        let exact = evaluate(&g, &data).unwrap();
+        let reference = [exact[0].as_tensor()];
+        tolerances(&g, &data, &reference, &|_| None, &|_| 0.0, 0).unwrap()[0]
+    };
+    assert_eq!(tolerance(-1.5).max_abs, f64::INFINITY);
+    assert!(tolerance(1.5).max_abs.is_finite());
+}
+
+/// After a clamp few elements may be left, and each of them may by chance meet next to no noise: what is allowed is
+/// then drawn several times, as it is for a tensor of few elements.
+#[test]
+fn elements_that_are_0_do_not_count_as_noisy() {
+    let mut g = Graph::new("clamp");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[512]));
+    let scale = g.constant("scale", Tensor::of(&[], &[1.1f32]));
+    let shift = g.constant("shift", Tensor::of(&[], &[-3.3f32]));
+    let y = g.add1(Binary::Mul, &[x, scale], origin("mul")).unwrap();
+    let y = g.add1(Binary::Add, &[y, shift], origin("add")).unwrap();
+    let y = g.add1(Unary::Relu, &[y], origin("relu")).unwrap();
+    g.outputs = vec![y];
+    let content = Tensor::generate(DType::F32, &[512], |i| if i == 7 { 3.0001 } else { 1.0 });
+    let data = [Datum::from(content)];
+    let exact = evaluate(&g, &data).unwrap();
+    let reference = [exact[0].as_tensor()];
+    let all =
+        |seed| tolerances(&g, &data, &reference, &|_| None, &|_| 0.0, seed).unwrap()[0].max_abs;
+    // The sum is near 1e-4, and its terms were rounded at 3.3: of single draws 45 in 100 round as the exact one does.
+    let none = (0..200).map(all).filter(|&allowed| allowed < 1.2e-7).count();
+    assert!(none < 30, "{none} of 200");
+}
+
+/// What lies below the normal numbers is 0 to many kernels, and a test for 0 tells that.
+#[test]
+fn numbers_below_the_normal_ones_may_be_0() {
+    let mut g = Graph::new("below");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[2]));
+    let y = g.add1(Unary::Exp, &[x], origin("exp")).unwrap();
+    let y = g.add1(Cast::to(DType::Bool), &[y], origin("cast")).unwrap();
+    g.outputs = vec![y];
+    let data = [Datum::from(Tensor::of(&[2], &[-90f32, -80.0]))];
+    let exact = evaluate(&g, &data).unwrap();
+    let noisy = evaluate_noisy(&g, &data, &|_| 0.0, 0).unwrap();
+    let truths = |all: &[Datum]| all[0].as_tensor().unwrap().to_f64();
+    assert_eq!(truths(&exact), [1.0, 1.0]);
+    assert_eq!(truths(&noisy), [0.0, 1.0]);
 }
 
 /// A mask as exporters write it: what the cast gives is 0 or 1 to the last bit, so that its huge factor

@@ -1,19 +1,20 @@
 //! Placements without measuring: by guesses, or by prices drawn at random, so that candidates that are
 //! never the fastest are used too.
 
-use crate::{Case, Fault, engines::last_level_cache};
+use crate::{Case, Fault, Workers, engines::last_level_cache, workers::PATIENCE};
+use bricolage::worker::{self, Benches, Worker};
 use bricolage_backend::{Registry, Setting};
 use bricolage_ir::NodeId;
 use bricolage_measure::{Database, Machine, Measurement, Record};
 use bricolage_placement::{
-    Bench, Form, LocalTrial, Method, Observed, OpenTrial, Placed, Pricing, Trial, TrialError,
-    Unpriced, check_offer, gather, price_all,
+    Form, Method, Observed, Offer, Placed, Pricing, Unpriced, check_offer, gather, price_all,
 };
-use bricolage_runtime::{Cancel, Pool};
+use bricolage_runtime::Cancel;
 use bricolage_tensor::Rng;
 use std::{
+    cell::RefCell,
     collections::HashMap,
-    sync::Arc,
+    rc::Rc,
     time::{Duration, Instant},
 };
 
@@ -30,22 +31,12 @@ pub(crate) enum Choice {
 const RANDOM_COVERS: [Method; 5] =
     [Method::Exact, Method::Exact, Method::Exact, Method::CollageV1, Method::Greedy];
 
-struct Local<'a> {
-    registry: &'a Registry,
-    pool: Arc<dyn Pool + Send + Sync>,
-}
-
-impl Bench for Local<'_> {
-    fn open<'a>(&'a self, _: &str, trial: Trial) -> Result<Box<dyn OpenTrial + 'a>, TrialError> {
-        Ok(Box::new(LocalTrial::open(trial, self.registry, self.pool.clone())?))
-    }
-}
-
-/// Runs `f` with a pricing that measures nothing.
+/// Runs `f` with a pricing that measures nothing, whose trials of foreign kernels are in `worker`.
 fn with_pricing<R>(
     case: &Case,
     registry: &Registry,
     setting: Setting,
+    worker: Option<&Rc<RefCell<Worker>>>,
     f: impl FnOnce(&Pricing<'_>) -> Result<R, String>,
 ) -> Result<R, String> {
     let database = Database::in_memory(&Machine::read()).map_err(|e| e.to_string())?;
@@ -53,13 +44,15 @@ fn with_pricing<R>(
     let observed = Observed::new(&case.graph, &data);
     let pool = bricolage::pool(setting.threads).map_err(|e| e.to_string())?;
     let now = Instant::now();
+    let bench = Benches::new(registry, pool, worker.cloned(), std::env::temp_dir())
+        .until(now.checked_add(PATIENCE));
     f(&Pricing {
         graph: &case.graph,
         setting,
         wishes: &[],
         database: &database,
         contents: "",
-        bench: &Local { registry, pool },
+        bench: &bench,
         observed: &observed,
         last_level_cache: last_level_cache(),
         first_deadline: Some(now),
@@ -80,7 +73,7 @@ pub(crate) fn covers(
     let methods = if choice == Choice::Random { &RANDOM_COVERS[..] } else { &[Method::Exact][..] };
     let mut all = Vec::new();
     for (round, &method) in methods.iter().enumerate() {
-        let placed = with_pricing(case, registry, setting, |pricing| {
+        let placed = with_pricing(case, registry, setting, None, |pricing| {
             if choice == Choice::Random {
                 draw_prices(pricing, registry, round as u64)?;
             }
@@ -121,21 +114,60 @@ pub(crate) fn noise_of(placed: &Placed) -> impl Fn(NodeId) -> f64 + use<> {
 /// A candidate in words, and its error as a share of the allowed one.
 type Verdict = (String, Result<f64, String>);
 
-/// Compiles and checks every candidate for itself.
+/// Compiles and checks every candidate for itself; foreign ones in one of `workers`, up to one that ends it.
 pub(crate) fn candidates(
     case: &Case,
     registry: &Registry,
     setting: Setting,
+    workers: Option<&Workers>,
 ) -> Result<Vec<Verdict>, Fault> {
-    let result = with_pricing(case, registry, setting, |p| {
+    let gathered = |p: &Pricing<'_>| {
         let offers = gather(p.graph, registry, &setting).map_err(|e| e.to_string())?;
-        let kernels = offers.all.iter().filter(|o| matches!(o.form, Form::Kernel(_)));
-        let checked = kernels.map(|offer| {
-            let nodes = offer.candidate.region.origin(p.graph).join(" ");
-            let what = format!("{} `{}` for {nodes}", offer.backend(), offer.candidate);
-            (what, check_offer(p, offer).map_err(|e| e.why))
-        });
-        Ok(checked.collect())
-    });
-    result.map_err(Fault::Failed)
+        let is_kernel = |o: &Offer| matches!(o.form, Form::Kernel(_));
+        Ok(verdicts(p, &offers.all.into_iter().filter(is_kernel).collect::<Vec<_>>()))
+    };
+    tried(case, registry, setting, workers, gathered)
+}
+
+/// Compiles and checks a backend's candidate for the whole graph, the same way.
+pub(crate) fn whole(
+    case: &Case,
+    registry: &Registry,
+    setting: Setting,
+    workers: &Workers,
+    offer: &Offer,
+) -> Result<Vec<Verdict>, Fault> {
+    let one = |p: &Pricing<'_>| Ok(verdicts(p, std::slice::from_ref(offer)));
+    tried(case, registry, setting, Some(workers), one)
+}
+
+fn tried(
+    case: &Case,
+    registry: &Registry,
+    setting: Setting,
+    workers: Option<&Workers>,
+    f: impl FnOnce(&Pricing<'_>) -> Result<Vec<Verdict>, String>,
+) -> Result<Vec<Verdict>, Fault> {
+    let with =
+        |worker: Option<&Rc<RefCell<Worker>>>| with_pricing(case, registry, setting, worker, f);
+    let verdicts = match workers {
+        Some(workers) => workers.with(setting.threads, |worker| with(Some(worker))),
+        None => with(None),
+    };
+    verdicts.map_err(Fault::Failed)
+}
+
+fn verdicts(p: &Pricing<'_>, offers: &[Offer]) -> Vec<Verdict> {
+    let mut all = Vec::new();
+    for offer in offers {
+        let nodes = offer.candidate.region.origin(p.graph).join(" ");
+        let what = format!("{} `{}` for {nodes}", offer.backend(), offer.candidate);
+        let verdict = check_offer(p, offer).map_err(|e| e.why);
+        let ended = verdict.as_ref().is_err_and(|why| worker::ended(why));
+        all.push((what, verdict));
+        if ended {
+            break;
+        }
+    }
+    all
 }

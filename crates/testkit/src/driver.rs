@@ -3,6 +3,7 @@
 
 use crate::{
     damage::Damage,
+    serve_if_asked,
     watch::{Limits, Misdeed, note_panics, watch},
 };
 use bricolage_tensor::Rng;
@@ -27,6 +28,8 @@ pub struct Target {
     pub damage: Damage,
     /// Writes below a folder what shows a finding better than its bytes do, and says so in a sentence.
     pub explain: fn(&[u8], &Path) -> Option<String>,
+    /// What is to be said at the end, in lines: what was given up that is no finding.
+    pub notes: fn() -> Vec<String>,
 }
 
 /// What a target without known inputs has.
@@ -37,6 +40,11 @@ pub fn nothing_known() -> Vec<Vec<u8>> {
 /// What a target says whose bytes are all that there is to say.
 pub fn nothing_more(_: &[u8], _: &Path) -> Option<String> {
     None
+}
+
+/// What a target notes that gives nothing up.
+pub fn nothing_noted() -> Vec<String> {
+    Vec::new()
 }
 
 /// Bytes on which a target did wrong.
@@ -210,6 +218,9 @@ impl Target {
     /// The program of a target: reads the arguments, runs, says what was found and where it lies.
     #[allow(clippy::print_stdout, clippy::print_stderr)] // a front end prints
     pub fn main(&self) -> ExitCode {
+        if let Some(code) = serve_if_asked() {
+            return code;
+        }
         let Some((amount, files)) = arguments(std::env::args().skip(1)) else {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -270,6 +281,9 @@ impl Target {
             tally = self.run_on(amount, &write, &say);
         }
         let _ = fs::remove_file(&running);
+        for note in (self.notes)() {
+            println!("{}: {note}", self.name);
+        }
         println!(
             "{}: {} executions, {} understood, {} findings, {} more alike",
             self.name,
@@ -340,6 +354,7 @@ mod tests {
         fresh: |rng| (0..40).map(|_| b'a' + rng.below(9) as u8).collect(),
         damage: damage::bytes,
         explain: nothing_more,
+        notes: nothing_noted,
     };
 
     #[test]

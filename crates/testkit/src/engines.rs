@@ -4,7 +4,9 @@ use crate::{
     Case, Expected,
     case::tensors,
     covers::{self, Choice},
+    workers::{Workers, end_of},
 };
+use bricolage::Emitted;
 use bricolage_backend::{Backend, BackendKind, Policy, Registry, Setting};
 use bricolage_backends::{Native, Reference, foreign};
 use bricolage_ir::{Error, Graph, Op, ValueId, evaluate, ops::Unary, verify};
@@ -54,6 +56,17 @@ impl Fault {
     pub fn is_like(&self, other: &Fault) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
+
+    /// Whether it says of a foreign engine no more than that it does not take the graph: it ended its process, or
+    /// has no kernel for some types and sizes. A model that breaks the rules is our fault.
+    pub(crate) fn is_theirs(&self) -> bool {
+        let says = |why: &str, words: &[&str]| words.iter().any(|w| why.contains(w));
+        match self {
+            Fault::Unsupported(_) => true,
+            Fault::Failed(why) => says(why, THEIRS) && !says(why, INVALID),
+            Fault::Panicked(_) | Fault::Wrong(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for Fault {
@@ -100,24 +113,32 @@ pub(crate) fn foreign_here(variable: Variable<'_>) -> (Vec<Arc<dyn Backend>>, Ve
     (here, absent)
 }
 
-/// Every engine that is here, and for each one that is not, why.
-pub fn engines(variable: Variable<'_>) -> (Vec<Box<dyn Engine>>, Vec<String>) {
+/// Every engine that is here, and for each one that is not, why. Foreign code runs in `workers`.
+pub fn engines(
+    variable: Variable<'_>,
+    workers: &Arc<Workers>,
+) -> (Vec<Box<dyn Engine>>, Vec<String>) {
     let mut all: Vec<Box<dyn Engine>> = vec![
         Box::new(Rewritten),
         Box::new(Exported),
         Box::new(Plans { name: "plan, 1 thread", threads: 1, choice: Choice::Guessed }),
         Box::new(Plans { name: "plan, 2 threads", threads: 2, choice: Choice::Guessed }),
         Box::new(Plans { name: "random plan", threads: 2, choice: Choice::Random }),
-        Box::new(Candidates { name: "candidates".to_owned(), registry: own_registry() }),
+        Box::new(Candidates {
+            name: "candidates".to_owned(),
+            registry: own_registry(),
+            workers: None,
+        }),
     ];
     let (here, absent) = foreign_here(variable);
     for backend in here {
         let name = backend.name().to_owned();
         let whole = backend.kind() == BackendKind::GraphEngine;
         let registry = Registry::new(vec![backend, Arc::new(Reference)]);
+        let workers = workers.clone();
         all.push(match whole {
-            true => Box::new(Foreign { name, registry }),
-            false => Box::new(Candidates { name, registry }),
+            true => Box::new(Foreign { name, registry, workers }),
+            false => Box::new(Candidates { name, registry, workers: Some(workers) }),
         });
     }
     (all, absent)
@@ -261,6 +282,19 @@ impl Engine for Plans {
     }
 }
 
+/// Emits a placement and has it judged.
+fn judged(
+    graph: &Graph,
+    placed: &Placed,
+    registry: &Registry,
+    setting: Setting,
+) -> Result<Emitted, Fault> {
+    let emitted = bricolage::emit(graph, placed, registry, &setting).map_err(failed)?;
+    bricolage::check(graph, placed, &emitted.plan, &emitted.kernels)
+        .map_err(|why| failed(format!("the judge of plans refuses: {why}")))?;
+    Ok(emitted)
+}
+
 /// Emits a placement, has it judged, runs it on memory full of patterns and compares.
 fn run_plan(
     case: &Case,
@@ -269,9 +303,7 @@ fn run_plan(
     setting: Setting,
 ) -> Result<f64, Fault> {
     let graph = &case.graph;
-    let emitted = bricolage::emit(graph, placed, registry, &setting).map_err(failed)?;
-    bricolage::check(graph, placed, &emitted.plan, &emitted.kernels)
-        .map_err(|why| failed(format!("the judge of plans refuses: {why}")))?;
+    let emitted = judged(graph, placed, registry, setting)?;
     let weights = emitted.weights.to_storage();
     let program = Program::new(emitted.plan, emitted.kernels, weights).map_err(failed)?;
     let pool = bricolage::pool(setting.threads).map_err(failed)?;
@@ -295,6 +327,8 @@ fn run_plan(
 struct Candidates {
     name: String,
     registry: Registry,
+    /// Where foreign ones run.
+    workers: Option<Arc<Workers>>,
 }
 
 impl Engine for Candidates {
@@ -307,8 +341,12 @@ impl Engine for Candidates {
         let mut share: f64 = 0.0;
         for threads in [1, 2] {
             let setting = Setting { threads, policy: Policy::Fast };
-            for (what, verdict) in covers::candidates(&case, &self.registry, setting)? {
-                share = share.max(verdict.map_err(|why| Fault::Wrong(format!("{what}: {why}")))?);
+            let workers = self.workers.as_deref();
+            for (what, verdict) in covers::candidates(&case, &self.registry, setting, workers)? {
+                share = share.max(verdict.map_err(|why| {
+                    let why = format!("{what}: {why}");
+                    end_of(&why).unwrap_or(Fault::Wrong(why))
+                })?);
             }
         }
         Ok(share)
@@ -319,6 +357,7 @@ impl Engine for Candidates {
 struct Foreign {
     name: String,
     registry: Registry,
+    workers: Arc<Workers>,
 }
 
 impl Engine for Foreign {
@@ -339,29 +378,30 @@ impl Engine for Foreign {
         let Some(offer) = gather_whole(&case.graph, &self.registry, &setting).pop() else {
             return Err(Fault::Unsupported("it does not take the graph".to_owned()));
         };
-        let placed = Placed::whole(offer);
-        run_plan(case, &placed, &self.registry, setting).map_err(|fault| match fault {
-            // It has no kernel for some types and sizes. A model that breaks the rules is our fault.
-            Fault::Failed(why)
-                if THEIRS.iter().any(|w| why.contains(w))
-                    && !INVALID.iter().any(|w| why.contains(w)) =>
-            {
-                Fault::Unsupported(why)
-            }
-            other => other,
-        })
+        judged(&case.graph, &Placed::whole(offer.clone()), &self.registry, setting)?;
+        let mut share: f64 = 0.0;
+        for (what, verdict) in covers::whole(case, &self.registry, setting, &self.workers, &offer)?
+        {
+            share = share.max(verdict.map_err(|why| {
+                end_of(&why).unwrap_or_else(|| match Fault::Failed(why.clone()).is_theirs() {
+                    true => Fault::Unsupported(why),
+                    false => Fault::Wrong(format!("{what}: {why}")),
+                })
+            })?);
+        }
+        Ok(share)
     }
 }
 
 /// How faults begin that the runtime itself reports.
-const THEIRS: &[&str] = &["cannot compile it", "-region` failed"];
+const THEIRS: &[&str] = &["cannot rebuild kernel", "-region` failed", "-region@basic` failed"];
 
 /// What the runtime says of a model that breaks the rules.
 const INVALID: &[&str] =
     &["invalid model", "TypeInferenceError", "ShapeInferenceError", "Invalid rank"];
 
 /// What is known to be wrong in the runtime itself.
-fn foreign_fault(name: &str, graph: &Graph) -> Option<&'static str> {
+pub(crate) fn foreign_fault(name: &str, graph: &Graph) -> Option<&'static str> {
     if name != "onnxruntime" {
         return None;
     }
@@ -381,6 +421,9 @@ fn foreign_fault(name: &str, graph: &Graph) -> Option<&'static str> {
         }
         (Op::Unary(Unary::GeluTanh), &[Some(x)]) if tensor(x)?.dtype == DType::F64 => {
             Some("the constants of its gelu by tanh have the precision of f32")
+        }
+        (Op::GroupNorm(_), &[Some(x), ..]) if tensor(x)?.dtype == DType::F64 => {
+            Some("it norms groups of f64 in the precision of f32")
         }
         _ => None,
     })

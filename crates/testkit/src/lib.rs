@@ -12,8 +12,10 @@ pub mod generate;
 pub mod open;
 pub mod prototext;
 pub mod watch;
+mod workers;
 
 pub use case::{Case, Expected, constants_aside};
 pub use engines::{Engine, Fault, Variable, check, engines};
 pub use failures::{Failure, Report, run_case};
 pub use generate::{Generated, generate, generate_from};
+pub use workers::{Workers, ended, serve_if_asked};

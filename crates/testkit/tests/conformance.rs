@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test may panic, and says what passes
 
 use bricolage_backends::OpenVino;
-use bricolage_testkit::conformance::{SKIPS, computers, run, skips};
+use bricolage_testkit::{
+    Workers,
+    conformance::{SKIPS, computers, run, skips},
+};
 use std::path::{Path, PathBuf};
 
 /// The share of the node tests that must pass on these.
@@ -14,7 +17,9 @@ fn models_give_the_results_that_onnx_expects() {
         println!("skipped: BRICOLAGE_CONFORMANCE names no folder of backend tests");
         return;
     };
-    let (mut all, absent) = computers(&|name| std::env::var_os(name).map(PathBuf::from));
+    let workers = Workers::of(env!("CARGO_BIN_EXE_conformance").into());
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let (mut all, absent) = computers(&variable, &workers);
     for why in absent {
         println!("without {why}");
     }

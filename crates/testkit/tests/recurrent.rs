@@ -9,7 +9,7 @@ use bricolage_ir::{
     origin,
 };
 use bricolage_tensor::{DType, Rng, Tensor, TensorType};
-use bricolage_testkit::{Case, check, engines};
+use bricolage_testkit::{Case, Workers, check, engines};
 
 /// A layer that `rng` decides, with two or three inputs.
 fn draw(rng: &mut Rng) -> Case {
@@ -103,7 +103,7 @@ fn draw(rng: &mut Rng) -> Case {
 #[test]
 fn our_kernels_compute_every_kind_of_layer() {
     let mut rng = Rng::new(23);
-    let (all, _) = engines(&|_| None);
+    let (all, _) = engines(&|_| None, &Workers::of(env!("CARGO_BIN_EXE_conformance").into()));
     for number in 0..120 {
         let case = draw(&mut rng);
         let g = &case.graph;

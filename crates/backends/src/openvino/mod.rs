@@ -22,7 +22,7 @@ use bricolage_backend::{
 };
 use bricolage_ir::{
     Graph, NodeId, Op, OpKind, ValueId,
-    ops::{Binary, Coordinates, PoolKind, ReduceKind},
+    ops::{Binary, Coordinates, Interpolation, PoolKind, ReduceKind, Resize, Rounding},
 };
 use bricolage_runtime::{Kernel, Recipe};
 use bricolage_tensor::{DType, Tensor, Type};
@@ -97,6 +97,10 @@ fn check(graph: &Graph, node: NodeId) -> Result<(), String> {
     if let Some(why) = lacks(graph, &node.op, &node.inputs) {
         return Err(why.to_owned());
     }
+    let is_read = |v: ValueId| graph.is_output(v) || !graph.uses(v).is_empty();
+    if matches!(node.op, Op::TopK(_)) && node.outputs.get(1).copied().is_some_and(is_read) {
+        return Err("orders equal elements otherwise, which their places show".to_owned());
+    }
     let named = |v: ValueId| &graph.value(v).name;
     for v in node.inputs.iter().flatten().chain(&node.outputs).copied() {
         let Type::Tensor(ty) = &graph.fact(v).ty else {
@@ -166,8 +170,22 @@ fn lacks(graph: &Graph, op: &Op, inputs: &[Option<ValueId>]) -> Option<&'static 
         {
             Some("has no such coordinates")
         }
+        Op::Resize(r) if has_half_way(graph, r, inputs) => {
+            Some("takes another element than the nearest one half-way between two")
+        }
         _ => None,
     }
+}
+
+/// Whether a resize to the nearest elements finds one half-way between two, and rounds by that.
+fn has_half_way(graph: &Graph, resize: &Resize, inputs: &[Option<ValueId>]) -> bool {
+    let rounds =
+        matches!(resize.mode, Interpolation::Nearest(Rounding::PreferFloor | Rounding::PreferCeil));
+    let x = inputs.first().copied().flatten().and_then(|v| graph.fact(v).ty.as_tensor());
+    let sizes = x.and_then(|t| Some((t.shape.as_fixed()?, resize.sizes.as_fixed()?)));
+    let Some((from, to)) = sizes.filter(|_| rounds) else { return false };
+    let mut sizes = from.into_iter().zip(to).enumerate();
+    sizes.any(|(d, (from, to))| from != to && resize.has_half_way(d, from, to))
 }
 
 /// Whether a query of an attention sees no key for any values of a mask of truth values, or by its place. A

@@ -5,7 +5,7 @@ use crate::trials::{self, Case, SETTING, check_candidate, drawn, here, run, whol
 use bricolage_ir::ops::{Binary, Cast, Conv, Gather, LayerNorm, MatMul, Softmax, Unary};
 use bricolage_ir::{Real, evaluate};
 use bricolage_runtime::RunError;
-use bricolage_tensor::Format;
+use bricolage_tensor::{Format, Shape};
 
 fn library() -> Option<OpenVino> {
     here(OpenVino::VARIABLE, |named| OpenVino::find(Some(named), None))
@@ -81,6 +81,22 @@ fn what_it_would_compute_with_other_numbers_is_refused() {
     let none = case.input(drawn(DType::F32, &[0, 3], 1));
     let relu = case.op(Unary::Relu, &[none]);
     assert!(found(&case, relu).contains("with elements"));
+    for (from, to, refused) in [(13, 8, true), (4, 2, false), (3, 9, false)] {
+        let image = case.input(drawn(DType::F32, &[1, 1, from, 3], 1));
+        let resize = Resize {
+            sizes: Shape::fixed(&[1, 1, to, 3]),
+            scales: None,
+            mode: Interpolation::Nearest(Rounding::PreferCeil),
+            coordinates: Coordinates::Asymmetric,
+            exclude_outside: false,
+            antialias: false,
+            roi: Vec::new(),
+            extrapolation: Real::new(0.0),
+        };
+        let nearest = case.op(resize, &[image]);
+        let why = check_node(&case.graph, nearest).err();
+        assert_eq!(why.is_some_and(|why| why.contains("half-way")), refused, "{from} to {to}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a worker is asked and answers, and how it is framed.
 
-use bricolage_tensor::{DType, Storage, Tensor};
+use bricolage_tensor::{DType, Datum, Storage, Strings, Tensor};
 use serde::{Deserialize, Serialize};
 use std::{
     io::{self, Read, Write},
@@ -28,6 +28,46 @@ impl Wire {
     }
 }
 
+/// A value of any kind in a frame.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Content {
+    Tensor(Wire),
+    Strings { dims: Vec<i64>, elements: Vec<String> },
+    Sequence(Vec<Content>),
+    Optional(Option<Box<Content>>),
+}
+
+impl Content {
+    pub(super) fn of(datum: &Datum) -> Result<Content, String> {
+        Ok(match datum {
+            Datum::Tensor(t) => Content::Tensor(t.into()),
+            Datum::Strings(s) => {
+                Content::Strings { dims: s.dims().to_vec(), elements: s.elements().to_vec() }
+            }
+            Datum::Sequence(all) => {
+                Content::Sequence(all.iter().map(Content::of).collect::<Result<_, _>>()?)
+            }
+            Datum::Optional(None) => Content::Optional(None),
+            Datum::Optional(Some(inner)) => Content::Optional(Some(Box::new(Content::of(inner)?))),
+            other => return Err(format!("no worker takes {other:?}")),
+        })
+    }
+
+    pub(super) fn datum(self) -> Result<Datum, String> {
+        Ok(match self {
+            Content::Tensor(wire) => Datum::Tensor(wire.tensor()?),
+            Content::Strings { dims, elements } => {
+                Datum::Strings(Strings::new(&dims, elements).map_err(|e| e.to_string())?)
+            }
+            Content::Sequence(all) => {
+                Datum::Sequence(all.into_iter().map(Content::datum).collect::<Result<_, _>>()?)
+            }
+            Content::Optional(None) => Datum::Optional(None),
+            Content::Optional(Some(inner)) => Datum::Optional(Some(Box::new(inner.datum()?))),
+        })
+    }
+}
+
 /// What is asked; what is open has a number.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Request {
@@ -50,6 +90,13 @@ pub(super) enum Request {
         inputs: Vec<(String, Wire)>,
         outputs: Vec<String>,
     },
+    Compute {
+        /// As [`bricolage_ir::print`] writes it.
+        graph: String,
+        constants: Vec<Wire>,
+        backends: Vec<String>,
+        inputs: Vec<Content>,
+    },
     Results {
         id: u64,
     },
@@ -71,6 +118,7 @@ pub(super) enum Answer {
     Opened { load_ns: u64, first_run_ns: u64, peak_bytes: u64, unmeasured: Option<String> },
     Tensors(Vec<Wire>),
     Named(Vec<(String, Wire)>),
+    Computed { outputs: Vec<Content>, backends: Vec<String> },
     Time { ns: u64 },
     Steps { ns: Vec<u64> },
     Closed,

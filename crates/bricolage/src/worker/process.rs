@@ -83,22 +83,32 @@ impl Worker {
         if self.process.is_some() {
             return Ok(());
         }
-        let mut child = Command::new(&self.command.program)
+        let mut command = Command::new(&self.command.program);
+        command
             .args(&self.command.arguments)
             .arg(self.threads.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             // With what it starts, so that both are stopped and go on together.
-            .process_group(0)
-            .spawn()
-            .map_err(|e| format!("cannot start `{}`: {e}", self.command.program.display()))?;
-        temporary::add_group(child.id());
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("it has no standard input or output".to_owned());
-        };
+            .process_group(0);
+        let (started, start) = mpsc::sync_channel(1);
         let (sender, answers) = mpsc::channel();
+        // The system ends a worker with the thread that started it, which is therefore the one that waits for
+        // its answers, whoever asks.
         std::thread::spawn(move || {
+            let mut child = match command.spawn() {
+                Ok(child) => child,
+                Err(e) => {
+                    let _ = started.send(Err(e));
+                    return;
+                }
+            };
+            let stdout = child.stdout.take();
+            if started.send(Ok(child)).is_err() {
+                return;
+            }
+            let Some(stdout) = stdout else { return };
             let mut from = BufReader::new(stdout);
             loop {
                 let answer = receive(&mut from);
@@ -108,6 +118,13 @@ impl Worker {
                 }
             }
         });
+        let cannot = |e: &dyn std::fmt::Display| {
+            format!("cannot start `{}`: {e}", self.command.program.display())
+        };
+        let child = start.recv().map_err(|e| cannot(&e))?;
+        let mut child = child.map_err(|e| cannot(&e))?;
+        temporary::add_group(child.id());
+        let stdin = child.stdin.take().ok_or("it has no standard input")?;
         self.process = Some(Process { child, to: BufWriter::new(stdin), answers });
         self.generation += 1;
         Ok(())
@@ -127,14 +144,23 @@ impl Worker {
             Ok(Err(_)) | Err(mpsc::RecvTimeoutError::Disconnected) => {
                 let how = process.end();
                 self.process = None;
-                Err(format!("the process that ran it {how}"))
+                Err(format!("{ENDED} {how}"))
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 self.process = None;
-                Err(format!("it did not answer within {} s and was stopped", limit.as_secs()))
+                let limit = limit.as_secs();
+                Err(format!("{ENDED} did not answer within {limit} s and was stopped"))
             }
         }
     }
+}
+
+/// How the fault begins of what ended its worker's process, or never answered.
+const ENDED: &str = "the process that ran it";
+
+/// Whether a fault in words, of a trial or a run in a worker, is that its process ended or was stopped.
+pub fn ended(why: &str) -> bool {
+    why.contains(ENDED)
 }
 
 /// Longest time for compiling, and for one checked run.
@@ -164,5 +190,22 @@ pub(super) mod tests {
     fn a_worker_that_ends_says_how() {
         let why = worker("exit 7").call(&Request::Close { id: 1 }, RUN_LIMIT);
         assert_eq!(why.err().as_deref(), Some("the process that ran it ended (exit status: 7)"));
+    }
+
+    #[test]
+    fn a_worker_outlives_the_thread_that_asked_first() {
+        // Answers every request of ten bytes with `Answer::Closed`.
+        let echo = "while head -c 10 >/dev/null; do printf '\\001\\0\\0\\0\\0\\0\\0\\0\\005'; done";
+        let mut worker = worker(echo);
+        let ask = move || {
+            let answer = worker.call(&Request::Close { id: 1 }, RUN_LIMIT);
+            assert!(matches!(answer, Ok(Answer::Closed)), "{:?}", answer.err());
+            worker
+        };
+        let mut worker = std::thread::spawn(ask).join().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let answer = worker.call(&Request::Close { id: 1 }, RUN_LIMIT);
+        assert!(matches!(answer, Ok(Answer::Closed)), "{:?}", answer.err());
+        assert_eq!(worker.generation, 1);
     }
 }

@@ -1,6 +1,7 @@
 //! The worker's side: what it holds open, and its answers.
 
 use super::{
+    graph::compute,
     local::LocalPlan,
     message::{Answer, Request, Wire, receive, send},
     plan::OpenPlan,
@@ -143,6 +144,9 @@ fn answer(
             };
             held.insert(id, Held::Peer { peer, inputs });
             Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes, unmeasured: None })
+        }
+        Request::Compute { graph, constants, backends, inputs } => {
+            compute(registry, pool.threads(), (graph, constants), &backends, inputs)
         }
         Request::Results { id } => match held.get_mut(&id).ok_or_else(missing)? {
             Held::Trial(trial) => {

@@ -15,7 +15,10 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     rc::Rc,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -77,6 +80,9 @@ struct RemoteTrial {
     _weights: Temporary,
 }
 
+/// Files of weights that this process has written for any worker.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
 /// A worker gets this long whatever the deadline.
 const LEAST_LIMIT: Duration = Duration::from_secs(1);
 
@@ -95,7 +101,8 @@ impl RemoteTrial {
             TrialError::momentary(format!("its weights cannot be handed to a worker: {e}"))
         };
         fs::create_dir_all(scratch).map_err(fault)?;
-        let weights = scratch.join(format!("trial-{}-{id}.bin", std::process::id()));
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let weights = scratch.join(format!("trial-{}-{number}.bin", std::process::id()));
         let file = Temporary::new(weights.clone());
         fs::write(&weights, &*trial.weights).map_err(fault)?;
         let plan = postcard::to_stdvec(&trial.plan).map_err(|e| TrialError::new(e.to_string()))?;

@@ -111,6 +111,19 @@ impl Resize {
         }
     }
 
+    /// Whether a position along dim `d` lies half-way between two of its `size` elements, and single precision does
+    /// not hold the scale: which of them is the nearest then depends on how it is computed.
+    pub fn has_half_way(&self, d: usize, size: i64, result: i64) -> bool {
+        let (size, wanted) = (size as f64, result as f64);
+        let scale = self.scales.as_ref().map_or(wanted / size, |scales| scales[d].get());
+        let is_exact = f64::from(scale as f32) == scale;
+        let half_way = |x: i64| {
+            let at = self.coordinate(d, x as f64, size, wanted, scale);
+            (at - at.floor() - 0.5).abs() <= 4.0 * f64::from(f32::EPSILON) * at.abs().max(1.0)
+        };
+        !is_exact && (0..result).any(half_way)
+    }
+
     /// Weights of every position along dim `d`.
     fn weights(&self, d: usize, size: usize, result: usize) -> Vec<Weights> {
         let scale = match &self.scales {

@@ -5,6 +5,7 @@ use bricolage_ir::{
     Graph, NodeId, Numerics, Op, OpKind, Real, ValueId,
     ops::{Binary, LayerNorm, ReduceKind, Softmax, Unary},
 };
+use bricolage_tensor::DType;
 
 /// `exp(x - max(x)) / sum(exp(x - max(x)))` along one dim.
 pub(super) struct RecogniseSoftmax;
@@ -86,6 +87,15 @@ fn mean_square(look: Look<'_>, value: ValueId) -> Option<(ValueId, f64, usize)> 
     Some((look.square(square)?, epsilon, axis))
 }
 
+/// Whether squares of values in range may be out of range, spelled as the graph spells them: a norm that is one op
+/// takes them in a wider type. `bf16` has the range of `f32`, in which kernels take them too.
+fn overflows(look: Look<'_>, value: ValueId) -> bool {
+    look.tensor_type(value).is_some_and(|t| t.dtype == DType::F16)
+}
+
+/// Why a norm is left as it is spelled.
+const OVERFLOWS: Outcome = Outcome::Declined("squares may overflow in half precision");
+
 /// `(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)` over trailing dims.
 pub(super) struct RecogniseLayerNorm;
 
@@ -120,6 +130,9 @@ impl Rule for RecogniseLayerNorm {
         if x != again {
             return Outcome::Declined("the variance is that of another value");
         }
+        if overflows(look, squared) {
+            return OVERFLOWS;
+        }
         let op = LayerNorm { axis, epsilon: Real::new(epsilon), rms: false, statistics: false };
         Outcome::Rewrite(Patch::in_place_of(at, output, op, x))
     }
@@ -150,6 +163,9 @@ impl Rule for RecogniseRmsNorm {
         };
         if squared != x {
             return Outcome::Declined("the mean square is that of another value");
+        }
+        if overflows(look, squared) {
+            return OVERFLOWS;
         }
         let op = LayerNorm { axis, epsilon: Real::new(epsilon), rms: true, statistics: false };
         Outcome::Rewrite(Patch::in_place_of(at, output, op, x))

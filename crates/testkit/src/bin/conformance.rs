@@ -1,7 +1,11 @@
 //! The backend tests of ONNX on every engine; `cargo xtask conformance` starts it.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a front end prints
 
-use bricolage_testkit::conformance::{SKIPS, computers, run, skips};
+use bricolage_testkit::{
+    Workers,
+    conformance::{SKIPS, computers, run, skips},
+    serve_if_asked,
+};
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
@@ -26,6 +30,9 @@ fn options() -> Option<(Option<String>, String)> {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = serve_if_asked() {
+        return code;
+    }
     let Some((backend, only)) = options() else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
@@ -42,7 +49,9 @@ fn main() -> ExitCode {
 
 /// Prints everything; the number of faults.
 fn tell(backend: Option<&str>, only: &str) -> Result<usize, String> {
-    let (mut all, absent) = computers(&|name| std::env::var_os(name).map(PathBuf::from));
+    let workers = Workers::of_this_program().map_err(|e| e.to_string())?;
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let (mut all, absent) = computers(&variable, &workers);
     for why in absent {
         println!("without {why}");
     }

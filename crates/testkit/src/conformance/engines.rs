@@ -1,16 +1,19 @@
 //! What computes models.
 
 use crate::{
-    Fault,
-    engines::{Variable, foreign_here, own_registry},
+    Fault, Workers,
+    engines::{Variable, foreign_fault, foreign_here, own_registry},
+    workers::end_of,
 };
 use bricolage::{DynamicSession, Goal};
 use bricolage_backend::Registry;
-use bricolage_backends::{OpenVino, Reference};
 use bricolage_ir::{EvalError, Graph, Op, evaluate};
 use bricolage_onnx::{export, import};
 use bricolage_tensor::{Datum, Storage};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+/// Longest time for one model on a foreign engine, which compiles every op of it.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What an engine gave for a model.
 pub(super) struct Computed {
@@ -31,35 +34,31 @@ enum Way {
     Reference,
     /// The reference evaluator after a way through ONNX and back.
     RoundTrip,
-    /// Plans by guesses, the reference where the backend `own` has no kernel; simplified or as it is.
-    Plans { registry: Registry, own: String, simplified: bool },
+    /// Plans by guesses of our kernels, the reference where they end; simplified or as it is.
+    Plans { registry: Registry, simplified: bool },
+    /// Such plans of the foreign backend of this name, of the model as it is, in a process of their own.
+    Apart { backend: String, workers: Arc<Workers> },
 }
 
-/// Every engine that is here, and for each one that is not, why.
-pub fn computers(variable: Variable<'_>) -> (Vec<Computer>, Vec<String>) {
+/// Name of the backend of our kernels.
+const OWN: &str = "native";
+/// Where the others have no kernel.
+const REFERENCE: &str = "reference";
+
+/// Every engine that is here, and for each one that is not, why. Foreign code runs in `workers`.
+pub fn computers(variable: Variable<'_>, workers: &Arc<Workers>) -> (Vec<Computer>, Vec<String>) {
     let computer = |name: &str, way| Computer { name: name.to_owned(), way };
-    let plans = |registry, own: &str, simplified| {
-        let own = own.to_owned();
-        Way::Plans { registry, own, simplified }
-    };
-    let mut all = vec![
-        computer("reference", Way::Reference),
-        computer("native", plans(own_registry(), "native", false)),
-    ];
+    let plans = |simplified| Way::Plans { registry: own_registry(), simplified };
+    let mut all = vec![computer(REFERENCE, Way::Reference), computer(OWN, plans(false))];
     let (here, absent) = foreign_here(variable);
     for backend in here {
-        let name = backend.name().to_owned();
-        let backend = match name == OpenVino::NAME {
-            // In a plan of its own kernels and the reference's it would show little.
-            true => Arc::new(
-                OpenVino::find(variable(OpenVino::VARIABLE).as_deref(), None).with_single_ops(),
-            ),
-            false => backend,
-        };
-        let registry = Registry::new(vec![backend, Arc::new(Reference)]);
-        all.push(computer(&name, plans(registry, &name, false)));
+        let backend = backend.name().to_owned();
+        all.push(Computer {
+            name: backend.clone(),
+            way: Way::Apart { backend, workers: workers.clone() },
+        });
     }
-    all.push(computer("optimised", plans(own_registry(), "native", true)));
+    all.push(computer("optimised", plans(true)));
     all.push(computer("round-trip", Way::RoundTrip));
     (all, absent)
 }
@@ -71,11 +70,21 @@ fn failed(error: impl std::fmt::Display) -> Fault {
 impl Computer {
     /// Whether it has kernels of its own, with the reference where they end.
     pub(super) fn has_own(&self) -> bool {
-        matches!(self.way, Way::Plans { .. })
+        matches!(self.way, Way::Plans { .. } | Way::Apart { .. })
+    }
+
+    /// Whether others' kernels compute.
+    pub(super) fn is_foreign(&self) -> bool {
+        matches!(self.way, Way::Apart { .. })
     }
 
     /// The outputs on inputs in the graph's order.
     pub(super) fn compute(&self, graph: &Graph, inputs: &[Datum]) -> Result<Computed, Fault> {
+        let lacks_meaning = graph.nodes().any(|n| matches!(graph.node(n).op, Op::Opaque(_)));
+        let refused = |why: String| match lacks_meaning {
+            true => Fault::Unsupported(why),
+            false => Fault::Failed(why),
+        };
         match &self.way {
             Way::Reference => evaluated(graph, inputs),
             Way::RoundTrip => {
@@ -86,23 +95,31 @@ impl Computer {
                 }
                 evaluated(&again.graph, inputs)
             }
-            Way::Plans { registry, own, simplified } => {
+            Way::Plans { registry, simplified } => {
                 let goal = Goal::new(1);
-                let lacks_meaning =
-                    graph.nodes().any(|n| matches!(graph.node(n).op, Op::Opaque(_)));
-                let failed = |error: bricolage::Error| match lacks_meaning {
-                    true => Fault::Unsupported(error.to_string()),
-                    false => failed(error),
-                };
+                let refused = |error: bricolage::Error| refused(error.to_string());
                 let graph = graph.clone();
                 let session = match simplified {
                     true => DynamicSession::new(registry, graph, &goal),
                     false => DynamicSession::as_it_is(registry, graph, &goal),
                 };
-                let mut session = session.map_err(failed)?;
-                let outputs = session.run(inputs).map_err(failed)?;
-                let own = session.backends().iter().any(|b| b == own);
+                let mut session = session.map_err(refused)?;
+                let outputs = session.run(inputs).map_err(refused)?;
+                let own = session.backends().iter().any(|b| b == OWN);
                 Ok(Computed { outputs: outputs.into_iter().map(|(_, datum)| datum).collect(), own })
+            }
+            Way::Apart { backend, workers } => {
+                if let Some(why) = foreign_fault(backend, graph) {
+                    return Err(Fault::Unsupported(why.to_owned()));
+                }
+                let backends = [backend.as_str(), REFERENCE];
+                let computed = workers.with(1, |worker| {
+                    worker.borrow_mut().compute(graph, inputs, &backends, PATIENCE)
+                });
+                let computed =
+                    computed.map_err(|why| end_of(&why).unwrap_or_else(|| refused(why)))?;
+                let own = computed.backends.contains(backend);
+                Ok(Computed { outputs: computed.outputs, own })
             }
         }
     }
