@@ -37,3 +37,4 @@ pub use backend::{Bindings, PatternBackend, Provider};
 pub use error::{Fault, FaultKind, PatternError, Position};
 pub use names::Library;
 pub use syntax::File;
+pub use view::{attributes, op_name};

@@ -1,5 +1,6 @@
 //! What a worker is asked and answers, and how it is framed.
 
+use bricolage_backends::{Description, Planned, PluginError};
 use bricolage_tensor::{DType, Storage, Tensor};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -50,6 +51,13 @@ pub(super) enum Request {
         inputs: Vec<(String, Wire)>,
         outputs: Vec<String>,
     },
+    Describe {
+        library: PathBuf,
+    },
+    PlanRegion {
+        library: PathBuf,
+        subgraph: Vec<u8>,
+    },
     Results {
         id: u64,
     },
@@ -66,6 +74,8 @@ pub(super) enum Request {
 #[derive(Serialize, Deserialize)]
 pub(super) enum Answer {
     Opened { load_ns: u64, first_run_ns: u64, peak_bytes: u64, unmeasured: Option<String> },
+    Described(Result<Description, PluginError>),
+    PlannedRegion(Result<Planned, String>),
     Tensors(Vec<Wire>),
     Named(Vec<(String, Wire)>),
     Time { ns: u64 },

@@ -8,10 +8,12 @@
 mod message;
 mod plan;
 mod process;
+mod scout;
 mod serve;
 mod trial;
 
 pub use plan::{Alone, OpenPlan, RemotePlan};
 pub use process::{Worker, WorkerCommand};
+pub use scout::RemoteScout;
 pub use serve::serve;
 pub use trial::Benches;

@@ -3,7 +3,7 @@
 use super::message::{Answer, Request, Wire, receive, send};
 use crate::{DynamicSession, Opened, artefact, target};
 use bricolage_backend::{Peer, Registry};
-use bricolage_backends::PythonPeer;
+use bricolage_backends::{InProcess, PythonPeer, Scout};
 use bricolage_measure::Sample;
 use bricolage_placement::{LocalTrial, OpenTrial, Trial};
 use bricolage_runtime::{BufferId, Plan, Pool, PoolOptions, Session, ThreadPool, map_file};
@@ -153,6 +153,10 @@ fn answer(
             };
             held.insert(id, Held::Peer { peer, inputs });
             Ok(Answer::Opened { load_ns, first_run_ns, peak_bytes, unmeasured: None })
+        }
+        Request::Describe { library } => Ok(Answer::Described(InProcess.describe(&library))),
+        Request::PlanRegion { library, subgraph } => {
+            Ok(Answer::PlannedRegion(InProcess.plan(&library, &subgraph)))
         }
         Request::Results { id } => match held.get_mut(&id).ok_or_else(missing)? {
             Held::Trial(trial) => {

@@ -2,7 +2,7 @@
 
 use super::{
     message::{Answer, Request},
-    process::{OPEN_LIMIT, RUN_LIMIT, Worker},
+    process::{RUN_LIMIT, Worker},
 };
 use crate::Temporary;
 use bricolage_backend::Registry;
@@ -79,6 +79,8 @@ struct RemoteTrial {
 
 /// A worker gets this long whatever the deadline.
 const LEAST_LIMIT: Duration = Duration::from_secs(1);
+/// A sample gets this long whatever the limit of a kernel.
+const LEAST_SAMPLE_LIMIT: Duration = Duration::from_secs(5);
 
 impl RemoteTrial {
     fn new(
@@ -109,7 +111,8 @@ impl RemoteTrial {
         let mut worker = self.worker.borrow_mut();
         worker.start()?;
         if worker.generation != self.generation {
-            worker.call(&self.request, self.limit(OPEN_LIMIT))?;
+            let limit = self.limit(worker.command.open_limit());
+            worker.call(&self.request, limit)?;
             self.generation = worker.generation;
         }
         Ok(())
@@ -118,6 +121,10 @@ impl RemoteTrial {
     fn call(&mut self, request: &Request, limit: Duration) -> Result<Answer, String> {
         self.open()?;
         self.worker.borrow_mut().call(request, limit)
+    }
+
+    fn run_limit(&self) -> Duration {
+        self.worker.borrow().command.run_limit()
     }
 
     /// `longest`, or what is left until the deadline.
@@ -137,7 +144,9 @@ impl RemoteTrial {
 
 impl Sample for RemoteTrial {
     fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
-        match self.call(&Request::Sample { id: self.id, iterations }, RUN_LIMIT) {
+        // Of runs of which one was checked, a sample has few that are slow.
+        let limit = self.run_limit().max(LEAST_SAMPLE_LIMIT);
+        match self.call(&Request::Sample { id: self.id, iterations }, limit) {
             Ok(Answer::Time { ns }) => Ok(Duration::from_nanos(ns)),
             Ok(_) => Err(SampleError("the worker answered something else".to_owned())),
             Err(why) => Err(SampleError(why)),
@@ -147,7 +156,7 @@ impl Sample for RemoteTrial {
 
 impl OpenTrial for RemoteTrial {
     fn results(&mut self) -> Result<Vec<Tensor>, TrialError> {
-        let limit = self.limit(RUN_LIMIT);
+        let limit = self.limit(self.run_limit());
         match self.call(&Request::Results { id: self.id }, limit).map_err(|why| self.fault(why))? {
             Answer::Tensors(all) => {
                 all.into_iter().map(|w| w.tensor().map_err(TrialError::new)).collect()
@@ -170,7 +179,7 @@ impl Drop for RemoteTrial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::process::tests::worker;
+    use crate::worker::process::{OPEN_LIMIT, tests::worker};
 
     #[test]
     fn a_compile_that_hangs_is_not_waited_for_beyond_the_deadline() {
