@@ -3,6 +3,7 @@
 use super::message::{Answer, Request, receive, send};
 use crate::temporary;
 use std::{
+    ffi::OsString,
     io::{self, BufReader, BufWriter},
     os::unix::process::CommandExt,
     path::PathBuf,
@@ -17,7 +18,7 @@ pub struct WorkerCommand {
     /// The program.
     pub program: PathBuf,
     /// Its arguments before the number of threads.
-    pub arguments: Vec<String>,
+    pub arguments: Vec<OsString>,
     /// Longest time for a kernel to be compiled, and for a checked run of it; a minute and two where nothing
     /// is said.
     pub kernel_limit: Option<Duration>,
@@ -25,7 +26,7 @@ pub struct WorkerCommand {
 
 impl WorkerCommand {
     /// A program with its first arguments.
-    pub fn new(program: PathBuf, arguments: Vec<String>) -> WorkerCommand {
+    pub fn new(program: PathBuf, arguments: Vec<OsString>) -> WorkerCommand {
         WorkerCommand { program, arguments, kernel_limit: None }
     }
 

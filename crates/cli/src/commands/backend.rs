@@ -3,6 +3,7 @@
 use super::{SCHEMA_VERSION, print_json};
 use crate::{
     args::{Backend, BackendVerb, Format},
+    libraries,
     output::say,
     setup,
 };
@@ -15,6 +16,7 @@ pub(crate) fn statuses() -> Vec<BackendStatus> {
     let backends = setup::backends();
     let mut all: Vec<BackendStatus> = backends.usable.iter().map(|b| b.status()).collect();
     all.extend(backends.absent);
+    all.extend(backends.broken.iter().map(libraries::unusable));
     all.extend(setup::peers().iter().map(|p| p.status()));
     all
 }

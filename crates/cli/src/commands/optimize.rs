@@ -9,7 +9,7 @@ use crate::{
     setup::{self, Target},
     units,
 };
-use bricolage::{Cx, Error, Goal, artefact, report::Report};
+use bricolage::{Cx, Error, Goal, WorkerCommand, artefact, report::Report};
 use bricolage_backend::Policy;
 use std::{path::Path, process::ExitCode};
 
@@ -33,7 +33,9 @@ pub(crate) fn run(a: &Optimize) -> Result<ExitCode, Error> {
         }
         Target::Model(path) | Target::On(path, _) => path.clone(),
     };
-    let (report, interrupted) = optimize(&model, &a.output, a.overwrite, &backends, goal)?;
+    let worker = setup::worker_command()
+        .map(|command| WorkerCommand { kernel_limit: a.kernel_time_limit, ..command });
+    let (report, interrupted) = optimize(&model, &a.output, a.overwrite, &backends, goal, worker)?;
     match a.format.format {
         Format::Json => print_json(&report)?,
         Format::Text => summary(&report, &a.output),
@@ -77,6 +79,7 @@ pub(crate) fn optimize(
     overwrite: bool,
     backends: &[String],
     goal: Goal,
+    worker: Option<WorkerCommand>,
 ) -> Result<(Report, bool), Error> {
     let registry = setup::registry(backends)?;
     let graceful = Graceful::new();
@@ -84,7 +87,7 @@ pub(crate) fn optimize(
     let cx = Cx {
         registry: &registry,
         cache: setup::cache_folder(),
-        worker: setup::worker_command(),
+        worker,
         goal,
         rules: bricolage::RULES,
         progress: &|p| display.show(p),
