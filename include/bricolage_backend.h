@@ -79,7 +79,8 @@ typedef struct bricolage_backend_table {
   uint32_t entry_count;
   /* Threads of its own that the library keeps at most, besides those that it is lent; 0 is best. */
   uint32_t own_threads;
-  /* Takes or refuses a sub-graph; no constant has an address yet. Cheap: it is asked often. */
+  /* Takes or refuses a sub-graph; no constant has an address yet. Cheap, for it is asked often, and an answer
+   * that takes more than 5 s is a refusal. */
   int32_t (*plan)(const bricolage_host *host, const void *subgraph, uint64_t bytes, bricolage_plan *plan);
   /* Makes a kernel of a sub-graph that was taken. Constants lie at their addresses until `destroy`; the
    * sub-graph itself holds until the call returns. */

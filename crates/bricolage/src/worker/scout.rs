@@ -15,19 +15,20 @@ use std::{
 /// again after a crash.
 pub struct RemoteScout {
     worker: Mutex<Worker>,
-    limit: Duration,
 }
+
+/// Longest time for loading a library, and for its answer to what it takes, which is asked often.
+const LOAD_LIMIT: Duration = Duration::from_secs(30);
+const PLAN_LIMIT: Duration = Duration::from_secs(5);
 
 impl RemoteScout {
     /// A scout in a process that `command` starts; it loads no library by itself.
     pub fn new(command: WorkerCommand) -> RemoteScout {
-        let limit = command.open_limit();
-        RemoteScout { worker: Mutex::new(Worker::new(command, 1)), limit }
+        RemoteScout { worker: Mutex::new(Worker::new(command, 1)) }
     }
 
-    fn ask(&self, request: &Request) -> Result<Answer, String> {
-        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
-        worker.call(request, self.limit)
+    fn ask(&self, request: &Request, limit: Duration) -> Result<Answer, String> {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner).call(request, limit)
     }
 }
 
@@ -39,7 +40,7 @@ impl Scout for RemoteScout {
         let lost = |why: String| {
             Err(PluginError { library: library.clone(), fault: PluginFault::Load(why) })
         };
-        match self.ask(&Request::Describe { library: library.clone() }) {
+        match self.ask(&Request::Describe { library: library.clone() }, LOAD_LIMIT) {
             Ok(Answer::Described(answer)) => answer,
             Ok(_) => lost(OTHER.to_owned()),
             Err(why) => lost(why),
@@ -48,7 +49,7 @@ impl Scout for RemoteScout {
 
     fn plan(&self, path: &Path, subgraph: &[u8]) -> Result<Planned, String> {
         let request = Request::PlanRegion { library: path.to_owned(), subgraph: subgraph.to_vec() };
-        match self.ask(&request) {
+        match self.ask(&request, PLAN_LIMIT) {
             Ok(Answer::PlannedRegion(answer)) => answer,
             Ok(_) => Err(OTHER.to_owned()),
             Err(why) => Err(format!("asked what it takes, {why}")),
