@@ -31,7 +31,7 @@ pub(crate) enum Verb {
     Inspect(Inspect),
     /// Says what this machine is and whether it is quiet enough to measure on.
     Doctor(Output),
-    /// Lists backends.
+    /// Lists backends, or tries one.
     Backend(Backend),
     /// Takes a model to an artefact.
     Optimize(Optimize),
@@ -119,6 +119,35 @@ pub(crate) struct Backend {
 pub(crate) enum BackendVerb {
     /// Says for each backend whether it is here, where, and how to get it.
     List(Output),
+    /// Tries a backend on graphs that its patterns may match, in processes of its own, and says in a line a
+    /// check what was found; exit code 1 if a check failed.
+    Test(BackendTest),
+}
+
+#[derive(Args)]
+pub(crate) struct BackendTest {
+    /// A library, or the name of a backend.
+    pub(crate) backend: String,
+    /// Models whose regions are tried too.
+    pub(crate) models: Vec<PathBuf>,
+    /// Graphs that are drawn for each pattern and number of threads.
+    #[arg(long, default_value_t = 24)]
+    pub(crate) graphs: usize,
+    /// Time for a kernel to be compiled, and for a run of it.
+    #[arg(long, value_parser = units::duration, default_value = "20s")]
+    pub(crate) kernel_time_limit: Duration,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+    #[command(flatten)]
+    pub(crate) format: Output,
+}
+
+impl BackendTest {
+    /// The library that is tried, if it is one.
+    pub(crate) fn library(&self) -> Option<PathBuf> {
+        let path = PathBuf::from(&self.backend);
+        (self.backend.contains('/') || path.exists()).then_some(path)
+    }
 }
 
 #[derive(Args)]

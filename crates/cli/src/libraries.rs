@@ -1,14 +1,14 @@
 //! Libraries that the user names as backends, loaded when backends are first looked for.
 
 use crate::{
-    args::{Arguments, Verb},
+    args::{Arguments, Backend as BackendArguments, BackendVerb, Verb},
     setup,
 };
 use bricolage::{Error, worker::RemoteScout};
 use bricolage_backend::{Backend, BackendStatus};
 use bricolage_backends::{InProcess, PluginError, Scout, load_plugin, log_to};
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
 
@@ -30,8 +30,14 @@ pub(crate) fn name(arguments: &Arguments) -> Result<(), Error> {
         Verb::Worker { libraries, .. } => Named { paths: libraries.clone(), is_worker: true },
         _ => {
             // A variable that is set to nothing names nothing.
-            let paths = arguments.libraries.iter().filter(|p| !p.as_os_str().is_empty());
-            Named { paths: paths.cloned().collect(), is_worker: false }
+            let mut paths = arguments.libraries.clone();
+            paths.retain(|p| !p.as_os_str().is_empty());
+            if let Verb::Backend(BackendArguments { verb: BackendVerb::Test(test) }) =
+                &arguments.verb
+            {
+                paths.extend(test.library().filter(|path| !paths.contains(path)));
+            }
+            Named { paths, is_worker: false }
         }
     });
     Ok(())
@@ -62,6 +68,17 @@ pub(crate) fn loaded(
         };
         named.paths.iter().map(&mut load).collect()
     })
+}
+
+/// The name of the backend that a library of the user is, once backends were looked for.
+pub(crate) fn name_of(path: &Path) -> Result<Option<String>, PluginError> {
+    let place = NAMED.get().and_then(|named| named.paths.iter().position(|p| p == path));
+    let found = place.and_then(|place| LOADED.get()?.get(place));
+    match found {
+        None => Ok(None),
+        Some(Ok(backend)) => Ok(Some(backend.name().to_owned())),
+        Some(Err(error)) => Err(error.clone()),
+    }
 }
 
 /// What is said of a library that is no backend.

@@ -19,7 +19,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 fn compile(f: &Folder, name: &str, source: &Path, definitions: &[&str]) -> String {
     let library = format!("lib{name}.so");
     let compiled = std::process::Command::new("cc")
-        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"])
+        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"])
         .args(definitions)
         .arg(format!("-I{ROOT}/include"))
         .args([source, Path::new("-o"), &f.0.join(&library)])
@@ -217,6 +217,72 @@ faults! {
     a_workspace_that_was_not_planned "READ_NO_WORKSPACE": "the process that ran it ended (signal: 11 (SIGSEGV)";
     what_a_workspace_held_before "READ_FRESH_WORKSPACE": "its result is wrong";
     runs_that_differ "CHANGE_BETWEEN_RUNS": "two runs on equal inputs differ";
+}
+
+/// What `backend test` finds of a library: its lines, and the exit code.
+fn tried(f: &Folder, library: &str) -> (String, Option<i32>) {
+    let arguments = [
+        "backend",
+        "test",
+        library,
+        "--threads",
+        "2",
+        "--graphs",
+        "6",
+        "--kernel-time-limit",
+        "2s",
+    ];
+    let output = f.run(&arguments);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.is_empty(), "{complaints}");
+    (said, output.status.code())
+}
+
+#[test]
+fn the_samples_pass_every_check() {
+    let f = Folder::new("library-tried");
+    let library = compile(&f, "tinymath", &sample_in_c(), &[]);
+    let (said, code) = tried(&f, &library);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.lines().all(|l| l.starts_with("ok ") || l.starts_with("  ")), "{said}");
+    assert!(said.contains("2 of 2 met by 24 graphs"), "{said}");
+}
+
+#[test]
+fn a_check_fails_where_a_library_does() {
+    let f = Folder::new("library-failing");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/libraries/hostile.c");
+    for (fault, check) in [
+        ("CRASH_IN_RUN", "processes"),
+        ("LIE", "results"),
+        ("WRITE_PAST_OUTPUT", "memory"),
+        ("CHANGE_BETWEEN_RUNS", "repeats"),
+        ("START_THREADS", "threads"),
+        ("LEAK", "leaks"),
+    ] {
+        let library = compile(&f, fault, &source, &[&format!("-DFAULT={fault}")]);
+        let (said, code) = tried(&f, &library);
+        assert_eq!(code, Some(1), "{fault}: {said}");
+        let failed = said.lines().filter(|l| l.starts_with("FAILED"));
+        let failed: Vec<&str> = failed.filter_map(|l| l.split_whitespace().nth(1)).collect();
+        assert!(failed.contains(&check), "{fault}: {said}");
+    }
+    let library = compile(&f, "sound", &source, &["-DFAULT=NONE"]);
+    let (said, code) = tried(&f, &library);
+    assert_eq!(code, Some(0), "{said}");
+    f.fails(&["backend", "test", "./nowhere.so"], 2, &["error[backend::library]"], &[]);
+    f.fails(&["backend", "test", "nowhere"], 2, &["error[backend::absent]"], &[]);
+}
+
+#[test]
+fn a_backend_of_ours_is_tried_on_common_shapes_and_on_models() {
+    let f = Folder::new("library-ours");
+    model(&f);
+    let output = f.run(&["backend", "test", "native", "m.onnx", "--threads", "2", "--graphs", "4"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("8 of 8 met"), "{said}");
 }
 
 #[test]

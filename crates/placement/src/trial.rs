@@ -4,7 +4,7 @@ use bricolage_backend::{Bound, Packed};
 use bricolage_measure::{Sample, SampleError};
 use bricolage_runtime::{
     ALIGNMENT, Action, Buffer, BufferId, Dims, KernelSource, Place, Plan, Pool, Program, Queue,
-    Rebuild, RunStep, Session, Step,
+    Rebuild, RunError, RunStep, Session, SessionError, Step,
 };
 use bricolage_tensor::{DType, Format, Layout, Storage, Tensor};
 use std::{
@@ -65,6 +65,10 @@ pub trait OpenTrial: Sample {
     /// Runs once on patterned memory and returns the results; fails when the kernel fails or
     /// touches a byte outside its outputs and its workspace.
     fn results(&mut self) -> Result<Vec<Tensor>, TrialError>;
+
+    /// Runs once and asks meanwhile for a stop; the run may end with or without results. The trial is of no
+    /// use afterwards.
+    fn stopped(&mut self) -> Result<(), TrialError>;
 }
 
 /// Opens trials: in this process, or in a worker process for kernels that may crash or hang.
@@ -225,7 +229,7 @@ impl LocalTrial {
         rebuild: &dyn Rebuild,
         pool: Arc<dyn Pool + Send>,
     ) -> Result<LocalTrial, TrialError> {
-        let fault = |e: bricolage_runtime::SessionError| TrialError::new(e.to_string());
+        let fault = |e: SessionError| TrialError::new(e.to_string());
         let program =
             Program::load(trial.plan.clone(), trial.weights.clone(), rebuild).map_err(fault)?;
         let mut session = Session::open(Arc::new(program), pool).map_err(fault)?;
@@ -238,7 +242,7 @@ impl LocalTrial {
         let step = self.next;
         self.next = (step + 1) % self.trial.plan.steps.len().max(1);
         self.session.run_step(step).map_err(|e| match e {
-            bricolage_runtime::SessionError::Step { error, .. } => error.to_string(),
+            SessionError::Step { error, .. } => error.to_string(),
             other => other.to_string(),
         })
     }
@@ -254,7 +258,25 @@ impl Sample for LocalTrial {
     }
 }
 
+/// When a run that shall be stopped is asked to.
+const STOP_AFTER: Duration = Duration::from_micros(200);
+
 impl OpenTrial for LocalTrial {
+    fn stopped(&mut self) -> Result<(), TrialError> {
+        let cancel = self.session.cancel().clone();
+        let ran = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(STOP_AFTER);
+                cancel.cancel();
+            });
+            self.session.run_step(0)
+        });
+        match ran {
+            Ok(()) | Err(SessionError::Step { error: RunError::Cancelled, .. }) => Ok(()),
+            Err(error) => Err(TrialError::new(error.to_string())),
+        }
+    }
+
     fn results(&mut self) -> Result<Vec<Tensor>, TrialError> {
         fill(&mut self.before, &self.trial, self.checked);
         self.checked += 1;

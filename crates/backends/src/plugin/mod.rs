@@ -157,6 +157,10 @@ impl Provider for Plugin {
         true
     }
 
+    fn own_threads(&self) -> Option<u32> {
+        Some(self.description.own_threads)
+    }
+
     fn bind(
         &self,
         entry: &str,

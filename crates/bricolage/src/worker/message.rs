@@ -58,6 +58,9 @@ pub(super) enum Request {
         library: PathBuf,
         subgraph: Vec<u8>,
     },
+    Stopped {
+        id: u64,
+    },
     Results {
         id: u64,
     },
@@ -79,6 +82,7 @@ pub(super) enum Answer {
     Tensors(Vec<Wire>),
     Named(Vec<(String, Wire)>),
     Time { ns: u64 },
+    Done,
     Closed,
     Failed(String),
 }

@@ -100,6 +100,11 @@ impl Worker {
         Worker { command, threads, process: None, generation: 0, next_id: 0 }
     }
 
+    /// Number of the process, if one runs.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.process.as_ref().map(|p| p.child.id())
+    }
+
     pub(super) fn start(&mut self) -> Result<(), String> {
         if self.process.is_some() {
             return Ok(());

@@ -158,6 +158,13 @@ fn answer(
         Request::PlanRegion { library, subgraph } => {
             Ok(Answer::PlannedRegion(InProcess.plan(&library, &subgraph)))
         }
+        Request::Stopped { id } => match held.get_mut(&id).ok_or_else(missing)? {
+            Held::Trial(trial) => {
+                trial.stopped().map_err(|e| e.why)?;
+                Ok(Answer::Done)
+            }
+            _ => Err("it is no trial".to_owned()),
+        },
         Request::Results { id } => match held.get_mut(&id).ok_or_else(missing)? {
             Held::Trial(trial) => {
                 let tensors = trial.results().map_err(|e| e.why)?;

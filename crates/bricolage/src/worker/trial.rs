@@ -28,6 +28,8 @@ pub struct Benches<'a> {
     scratch: PathBuf,
     /// When to stop waiting for a worker.
     deadline: Option<Instant>,
+    /// Whether kernels of ours run in the worker too.
+    apart: bool,
 }
 
 impl<'a> Benches<'a> {
@@ -38,7 +40,12 @@ impl<'a> Benches<'a> {
         worker: Option<Rc<RefCell<Worker>>>,
         scratch: PathBuf,
     ) -> Benches<'a> {
-        Benches { registry, pool, worker, scratch, deadline: None }
+        Benches { registry, pool, worker, scratch, deadline: None, apart: false }
+    }
+
+    /// All kernels run in the worker, ours too.
+    pub fn apart(self) -> Benches<'a> {
+        Benches { apart: true, ..self }
     }
 
     /// A worker that compiles or runs for the first time is not waited for beyond `deadline`.
@@ -55,7 +62,7 @@ impl Bench for Benches<'_> {
     ) -> Result<Box<dyn OpenTrial + 'b>, TrialError> {
         let foreign = self.registry.get(backend).is_ok_and(|b| b.is_foreign());
         match &self.worker {
-            Some(worker) if foreign => {
+            Some(worker) if foreign || self.apart => {
                 let mut remote = RemoteTrial::new(worker.clone(), trial, &self.scratch)?;
                 remote.deadline = self.deadline;
                 remote.open().map_err(|why| remote.fault(why))?;
@@ -155,6 +162,14 @@ impl Sample for RemoteTrial {
 }
 
 impl OpenTrial for RemoteTrial {
+    fn stopped(&mut self) -> Result<(), TrialError> {
+        let limit = self.limit(self.run_limit());
+        match self.call(&Request::Stopped { id: self.id }, limit).map_err(|why| self.fault(why))? {
+            Answer::Done => Ok(()),
+            _ => Err(TrialError::new("the worker answered something else")),
+        }
+    }
+
     fn results(&mut self) -> Result<Vec<Tensor>, TrialError> {
         let limit = self.limit(self.run_limit());
         match self.call(&Request::Results { id: self.id }, limit).map_err(|why| self.fault(why))? {

@@ -1,5 +1,6 @@
 /* A backend that does one thing wrong, which FAULT names, and writes a letter for every call to a file. */
 #include "bricolage_backend.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -21,7 +22,9 @@ enum {
   READ_NO_WORKSPACE,
   READ_FRESH_WORKSPACE,
   CHANGE_BETWEEN_RUNS,
-  EXIT_IN_RUN
+  EXIT_IN_RUN,
+  START_THREADS,
+  LEAK
 };
 
 static const char patterns[] =
@@ -40,6 +43,11 @@ static void mark(const char *letter) {
 
 static void hang(void) {
   for (;;) sleep(1);
+}
+
+static void *idle(void *none) {
+  hang();
+  return none;
 }
 
 __attribute__((constructor)) static void load(void) {
@@ -69,6 +77,14 @@ static int32_t compile(const bricolage_host *host, const void *subgraph, uint64_
   mark("c");
   if (FAULT == CRASH_IN_COMPILE) abort();
   if (FAULT == HANG_IN_COMPILE) hang();
+  if (FAULT == LEAK) {
+    volatile char *lost = malloc(8192);
+    for (int i = 0; lost && i < 8192; i++) lost[i] = 1;
+  }
+  if (FAULT == START_THREADS) {
+    static pthread_t thread;
+    if (!thread) pthread_create(&thread, 0, idle, 0);
+  }
   *k = (kernel_t){bricolage_dim(g, x, 0), bricolage_dim(g, w, 0), bricolage_dim(g, w, 1), bricolage_data(g, w)};
   *kernel = k;
   return BRICOLAGE_OK;
