@@ -42,6 +42,8 @@ pub struct Planned {
     pub deterministic: bool,
 }
 
+/// Bytes of workspace that a plan may ask for.
+const MOST_WORKSPACE: u64 = 1 << 40;
 /// Entries of a library, at most.
 const MOST_ENTRIES: u32 = 4096;
 /// Bytes of the hash of a file that tell builds apart, in hexadecimal digits.
@@ -161,6 +163,12 @@ impl Table {
             (self.plan)(&services.host(), bytes, subgraph.len() as u64, &mut plan)
         };
         services.outcome(status).map_err(|failure| failure.to_string())?;
+        if plan.workspace > MOST_WORKSPACE {
+            return Err(format!(
+                "its plan needs a workspace of at most {MOST_WORKSPACE} bytes, found {}",
+                plan.workspace
+            ));
+        }
         match plan.flags {
             0 | DETERMINISTIC => {
                 let deterministic = plan.flags == DETERMINISTIC;

@@ -249,6 +249,11 @@ fn what_a_library_returns_is_checked() {
     let made = "  *made = k;";
     for (name, changes, words) in [
         ("flags", [(flags, "plan->flags = 6;")], "its plan needs flags that are known, found 0x6"),
+        (
+            "workspace",
+            [(flags, "plan->workspace = ~(uint64_t)0;")],
+            "its plan needs a workspace of at most 1099511627776 bytes, found 18446744073709551615",
+        ),
         ("silent", [(flags, "return BRICOLAGE_REFUSED;")], "it gave no reason"),
         (
             "compile",
