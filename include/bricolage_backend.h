@@ -141,7 +141,7 @@ const bricolage_backend_table *bricolage_backend(uint32_t abi);
 enum { BRICOLAGE_INNER, BRICOLAGE_INPUT, BRICOLAGE_OUTPUT, BRICOLAGE_CONSTANT };
 enum { BRICOLAGE_PLAIN, BRICOLAGE_CHANNELS_LAST, BRICOLAGE_BLOCKED };
 enum {
-  BRICOLAGE_NULL,
+  BRICOLAGE_NULL, /* nothing, or a number that is not finite */
   BRICOLAGE_BOOL,
   BRICOLAGE_INT,
   BRICOLAGE_REAL,
