@@ -144,7 +144,7 @@ mod tests {
             let mut case = Case::new();
             let x = case.input(drawn(DType::F32, &[3, 3], 1));
             let scale = case.constant(drawn(DType::F32, dims, 2));
-            let y = case.op(op.clone(), &[x, scale]);
+            let y = case.op(op, &[x, scale]);
             let view = View { graph: &case.graph, setting: SETTING };
             let found = case.graph.producer(y).map(|exit| norm(&view, exit)).unwrap();
             assert_eq!(found.is_ok(), fits, "{dims:?}");

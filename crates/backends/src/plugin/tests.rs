@@ -123,8 +123,11 @@ fn a_recipe_of_another_version_or_damaged_is_refused() {
     }
 }
 
+/// Texts of the sample with what takes their place.
+type Changes<'a> = &'a [(&'a str, &'a str)];
+
 /// The sample with some of its text replaced.
-fn changed(changes: &[(&str, &str)]) -> String {
+fn changed(changes: Changes<'_>) -> String {
     changes.iter().fold(SAMPLE.to_owned(), |source, (from, to)| {
         assert!(source.contains(from), "the sample has no `{from}`");
         source.replace(from, to)
@@ -134,7 +137,7 @@ fn changed(changes: &[(&str, &str)]) -> String {
 #[test]
 fn libraries_that_are_no_backends_are_refused_in_words() {
     let folder = Folder::new("plugin-hostile");
-    let cases: &[(&str, &[(&str, &str)], &str)] = &[
+    let cases: &[(&str, Changes<'_>, &str)] = &[
         (
             "nosymbol",
             &[(
