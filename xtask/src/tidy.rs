@@ -12,6 +12,7 @@ use std::{
 const LAYERS: &[(&str, u32)] = &[
     ("bricolage-tensor", 0),
     ("bricolage-search", 0),
+    ("bricolage-plugin", 0),
     ("bricolage-ir", 1),
     ("bricolage-runtime", 1),
     ("bricolage-onnx", 2),

@@ -1,7 +1,7 @@
 //! The backends of this run, in the order in which they were registered; the order decides nothing but what the
 //! baselines of placement give to whom.
 
-use crate::{Bound, Candidate, Declined, Packed, Proposals, Region, Setting};
+use crate::{Bound, Candidate, Declined, Packed, Proposals, Region, Setting, pattern::Samples};
 use bricolage_ir::{Graph, NodeId};
 use bricolage_runtime::{Kernel, Rebuild, Recipe};
 use bricolage_tensor::{Format, Tensor};
@@ -70,6 +70,17 @@ pub trait Backend: Send + Sync {
     /// Whether it is compiled and first run in a process of its own.
     fn is_foreign(&self) -> bool {
         false
+    }
+
+    /// Threads of its own that it keeps at most, besides those that kernels are lent; `None` where it does
+    /// not say.
+    fn own_threads(&self) -> Option<u32> {
+        None
+    }
+
+    /// What its pattern file claims, to draw graphs from; `None` where it has no such file.
+    fn samples(&self) -> Option<Samples> {
+        None
     }
 
     /// Every candidate whose exit is `exit`. `order` holds the graph's nodes in topological order.

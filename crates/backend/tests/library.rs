@@ -14,7 +14,7 @@ use bricolage_ir::{
 use bricolage_runtime::{
     Cancel, DeviceId, Dims, Kernel, Needs, Operand, Queue, Recipe, Run, RunError, Serial,
 };
-use bricolage_tensor::{DType, Datum, Dim, Format, Layout, Shape, Tensor, TensorType};
+use bricolage_tensor::{DType, Datum, Dim, Format, Layout, Rng, Shape, Tensor, TensorType};
 use std::sync::Arc;
 
 const FILE: &str = r#"
@@ -531,4 +531,21 @@ fn leaves_come_from_outside() {
         proposals.declined[0].why,
         "needs `r` from outside, found that the region computes it"
     );
+}
+
+#[test]
+fn graphs_are_drawn_that_every_pattern_takes() {
+    let backend = load(FILE, library()).unwrap();
+    let samples = backend.samples().unwrap();
+    assert_eq!(samples.names(), ["conv_act", "product", "residual_norm", "chain"]);
+    for (number, name) in samples.names().into_iter().enumerate() {
+        let mut rng = Rng::new(7);
+        let graphs = (0..4000).filter_map(|_| samples.draw(number, &mut rng));
+        let takes = |graph: Graph| {
+            let exit = graph.producer(graph.outputs[0]).unwrap();
+            let proposed = backend.propose(&graph, exit, &SETTING).candidates;
+            proposed.iter().any(|c| c.pattern == name)
+        };
+        assert!(graphs.map(takes).filter(|taken| *taken).count() >= 3, "{name}");
+    }
 }

@@ -12,6 +12,7 @@ mod native;
 mod onednn;
 mod onnxruntime;
 mod openvino;
+mod plugin;
 mod proposal;
 mod python;
 mod reference;
@@ -23,6 +24,9 @@ pub use native::Native;
 pub use onednn::OneDnn;
 pub use onnxruntime::OnnxRuntime;
 pub use openvino::OpenVino;
+pub use plugin::{
+    Description, InProcess, Planned, PluginError, PluginFault, Scout, load_plugin, log_to,
+};
 pub use python::PythonPeer;
 pub use reference::Reference;
 

@@ -474,7 +474,11 @@ pub fn require_here(folder: &Path, manifest: &Manifest, registry: &Registry) -> 
         )));
     }
     for (backend, version) in &manifest.backends {
-        let found = registry.get(backend).map_err(|e| wrong(e.to_string()))?.version();
+        let found = registry.get(backend).map_err(|e| {
+            let library = "a library of your own is named with --backend-lib";
+            wrong(format!("it needs backend `{backend}` {version}: {e}; {library}"))
+        })?;
+        let found = found.version();
         if found != *version {
             return Err(wrong(format!(
                 "it needs backend `{backend}` {version}, found {found}; optimise the model again here"

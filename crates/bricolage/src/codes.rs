@@ -30,6 +30,13 @@ pub static CODES: &[Code] = &[
             looked for and how to get it. Nothing else is used in its place.",
     },
     Code {
+        name: "backend::library",
+        prose: "A library that `--backend-lib` or `BRICOLAGE_BACKEND_LIB` names is no backend: it cannot be read \
+            or loaded, exports no `bricolage_backend`, was made for another version of the interface, or its \
+            pattern file does not fit it. Build it again with the header of this version, \
+            `include/bricolage_backend.h`; nothing else is used in its place.",
+    },
+    Code {
         name: "backend::worker",
         prose: "Foreign code runs in a process of its own, and that process ended or did not answer. The \
             runtime crashed, was killed for its memory, or hangs. Other backends are not affected: leave this \

@@ -86,6 +86,9 @@ pub enum Error {
         /// How to get it.
         help: String,
     },
+    /// A library that was named as a backend is none.
+    #[error(transparent)]
+    Plugin(#[from] bricolage_backends::PluginError),
     /// The graph cannot be placed.
     #[error(transparent)]
     Place(#[from] PlaceError),
@@ -174,6 +177,7 @@ impl Error {
             Error::Inputs { .. } => "run::wrong-inputs",
             Error::OutOfRange { .. } => "run::out-of-range",
             Error::Backend { .. } => "backend::absent",
+            Error::Plugin(_) => "backend::library",
             Error::Place(PlaceError::Uncovered { .. }) => "place::uncovered",
             Error::Place(PlaceError::Wish { .. }) => "place::wish",
             Error::Place(_) => "place::failed",
@@ -210,6 +214,10 @@ impl Error {
             Error::Inputs { help, .. } | Error::Backend { help, .. } if !help.is_empty() => {
                 Some(help.clone())
             }
+            Error::Plugin(_) => Some(
+                "`bricolage backend test LIBRARY` tries a library; docs/backends.md says how one is made"
+                    .to_owned(),
+            ),
             Error::Symbolic { .. } => Some(
                 "give the sizes with --shape NAME:1x3x224x224, or a range of them with 1..32 for a number"
                     .to_owned(),

@@ -5,6 +5,7 @@
 //! a function of its own.
 
 pub mod artefact;
+pub mod backend_test;
 pub mod bisect;
 mod check;
 mod claim;

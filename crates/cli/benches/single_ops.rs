@@ -139,7 +139,7 @@ fn main() {
     let chosen =
         |row: &Row| words.is_empty() || words.iter().any(|w| row.name.contains(w.as_str()));
     let program = PathBuf::from(env!("CARGO_BIN_EXE_bricolage"));
-    let command = WorkerCommand { program, arguments: vec!["worker".to_owned()] };
+    let command = WorkerCommand::new(program, vec!["worker".into()]);
     let folder = std::env::temp_dir().join(format!("bricolage-single-ops-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     println!("| op | threads | native kernel | native us | peer us | ratio (95 %) | at most |");

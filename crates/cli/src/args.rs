@@ -9,6 +9,7 @@ const EXIT_CODES: &str = "Exit codes: 0 ok, 1 ran but a condition failed, 2 bad 
 3 a bug of ours, 130 interrupted with the best so far kept.\n\
 Environment: BRICOLAGE_CACHE_DIR, BRICOLAGE_THREADS, BRICOLAGE_ONNXRUNTIME, BRICOLAGE_OPENVINO, BRICOLAGE_BLAS \
 and BRICOLAGE_ONEDNN (a library, a wheel's folder or a Python environment), VIRTUAL_ENV (searched for these), \
+BRICOLAGE_BACKEND_LIB (as --backend-lib, with `:` between paths), BRICOLAGE_BACKEND_LOG (a file for what such libraries log), \
 BRICOLAGE_MNN and BRICOLAGE_NCNN (Python environments of runtimes that `bench`, `run` and `compare` take as MODEL@mnn and MODEL@ncnn).";
 
 /// Finds by measurement the best way to run a trained model on this machine, and proves that the
@@ -16,6 +17,10 @@ BRICOLAGE_MNN and BRICOLAGE_NCNN (Python environments of runtimes that `bench`, 
 #[derive(Parser)]
 #[command(name = "bricolage", version, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
+    /// A library that is a backend of its own, see docs/backends.md; may be repeated.
+    #[arg(long = "backend-lib", env = "BRICOLAGE_BACKEND_LIB", value_name = "PATH")]
+    #[arg(global = true, value_delimiter = ':', hide_env_values = true)]
+    pub(crate) libraries: Vec<PathBuf>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -26,7 +31,7 @@ pub(crate) enum Verb {
     Inspect(Inspect),
     /// Says what this machine is and whether it is quiet enough to measure on.
     Doctor(Output),
-    /// Lists backends.
+    /// Lists backends, or tries one.
     Backend(Backend),
     /// Takes a model to an artefact.
     Optimize(Optimize),
@@ -46,9 +51,13 @@ pub(crate) enum Verb {
     Zoo(Zoo),
     /// Makes a model, optimises it, checks and times it: the whole product in one command.
     Demo(Demo),
-    /// Serves another process of this program.
+    /// Serves another process of this program, with backends from these libraries alone.
     #[command(hide = true)]
-    Worker { threads: usize },
+    Worker {
+        #[arg(long = "library")]
+        libraries: Vec<PathBuf>,
+        threads: usize,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -110,6 +119,35 @@ pub(crate) struct Backend {
 pub(crate) enum BackendVerb {
     /// Says for each backend whether it is here, where, and how to get it.
     List(Output),
+    /// Tries a backend on graphs that its patterns may match, in processes of its own, and says in a line a
+    /// check what was found; exit code 1 if a check failed.
+    Test(BackendTest),
+}
+
+#[derive(Args)]
+pub(crate) struct BackendTest {
+    /// A library, or the name of a backend.
+    pub(crate) backend: String,
+    /// Models whose regions are tried too.
+    pub(crate) models: Vec<PathBuf>,
+    /// Graphs that are drawn for each pattern and number of threads.
+    #[arg(long, default_value_t = 24)]
+    pub(crate) graphs: usize,
+    /// Time for a kernel to be compiled, and for a run of it.
+    #[arg(long, value_parser = units::duration, default_value = "20s")]
+    pub(crate) kernel_time_limit: Duration,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+    #[command(flatten)]
+    pub(crate) format: Output,
+}
+
+impl BackendTest {
+    /// The library that is tried, if it is one.
+    pub(crate) fn library(&self) -> Option<PathBuf> {
+        let path = PathBuf::from(&self.backend);
+        (self.backend.contains('/') || path.exists()).then_some(path)
+    }
 }
 
 #[derive(Args)]
@@ -145,6 +183,10 @@ pub(crate) struct Optimize {
     /// Time for the whole search, as 90s or 2m.
     #[arg(long, value_parser = units::duration)]
     pub(crate) time_limit: Option<Duration>,
+    /// Time for a foreign kernel to be compiled, and for a checked run of it, as 5s; one that takes longer is
+    /// refused. By default 60 s and 120 s.
+    #[arg(long, value_parser = units::duration)]
+    pub(crate) kernel_time_limit: Option<Duration>,
     #[command(flatten)]
     pub(crate) setting: Setting,
     #[command(flatten)]

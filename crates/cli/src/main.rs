@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod interrupt;
 mod judge;
+mod libraries;
 mod output;
 mod progress;
 mod setup;
@@ -24,7 +25,18 @@ fn main() -> ExitCode {
     if !matches!(arguments.verb, Verb::Worker { .. }) {
         interrupt::install();
     }
-    let result = match &arguments.verb {
+    let result = libraries::name(&arguments).and_then(|()| run(&arguments.verb));
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{}", render(&error));
+            ExitCode::from(code(&error))
+        }
+    }
+}
+
+fn run(verb: &Verb) -> Result<ExitCode, Error> {
+    match verb {
         Verb::Inspect(a) => commands::inspect::run(a),
         Verb::Doctor(a) => commands::doctor::run(a),
         Verb::Backend(a) => commands::backend::run(a),
@@ -37,14 +49,7 @@ fn main() -> ExitCode {
         Verb::ExplainError(a) => commands::explain_error::run(a),
         Verb::Zoo(a) => commands::zoo::run(a),
         Verb::Demo(a) => commands::demo::run(a),
-        Verb::Worker { threads } => commands::worker(*threads),
-    };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("{}", render(&error));
-            ExitCode::from(code(&error))
-        }
+        Verb::Worker { threads, .. } => commands::worker(*threads),
     }
 }
 

@@ -1,11 +1,14 @@
 //! What commands share: backends, the cache folder, targets and the worker command.
 
-use crate::args::{Setting, Verify};
+use crate::{
+    args::{Setting, Verify},
+    libraries,
+};
 use bricolage::{
     Error, Goal, InputShape, WorkerCommand, artefact, inputs, report::Audited, reproducer,
 };
 use bricolage_backend::{Backend, BackendStatus, Registry};
-use bricolage_backends::{Native, PythonPeer, Reference, foreign};
+use bricolage_backends::{Native, PluginError, PythonPeer, Reference, foreign};
 use bricolage_ir::Graph;
 use bricolage_runtime::{available_threads, kind_of};
 use bricolage_tensor::{Datum, Tensor};
@@ -21,10 +24,12 @@ pub(crate) struct Backends {
     pub(crate) usable: Registry,
     /// What the others say of themselves.
     pub(crate) absent: Vec<BackendStatus>,
+    /// Libraries that the user named and that are no backends.
+    pub(crate) broken: Vec<PluginError>,
 }
 
 /// The path in an environment variable that is set and not empty.
-fn variable(name: &str) -> Option<PathBuf> {
+pub(crate) fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)
 }
 
@@ -33,15 +38,23 @@ pub(crate) fn backends() -> Backends {
     let environment = variable("VIRTUAL_ENV");
     let mut all: Vec<Arc<dyn Backend>> = vec![Arc::new(Native::default())];
     let mut absent = Vec::new();
-    for backend in foreign(&variable, environment.as_deref()) {
+    let found = foreign(&variable, environment.as_deref());
+    let taken = || {
+        let ours = ["native", "reference", "view"].map(str::to_owned);
+        let peers = peers().into_iter().map(|p| p.name().to_owned());
+        ours.into_iter().chain(found.iter().map(|b| b.name().to_owned())).chain(peers).collect()
+    };
+    let named = libraries::loaded(taken);
+    let broken = named.iter().filter_map(|n| n.as_ref().err()).cloned().collect();
+    for backend in found.iter().chain(named.iter().flatten()) {
         let status = backend.status();
         match status.version {
-            Some(_) => all.push(backend),
+            Some(_) => all.push(backend.clone()),
             None => absent.push(status),
         }
     }
     all.push(Arc::new(Reference));
-    Backends { usable: Registry::new(all), absent }
+    Backends { usable: Registry::new(all), absent, broken }
 }
 
 /// Runtimes that run whole models for comparison, present or not.
@@ -52,6 +65,9 @@ pub(crate) fn peers() -> Vec<PythonPeer> {
 /// The backends of these names and the reference; all that can be used when there are no names.
 pub(crate) fn registry(names: &[String]) -> Result<Registry, Error> {
     let backends = backends();
+    if let Some(error) = backends.broken.into_iter().next() {
+        return Err(error.into());
+    }
     if names.is_empty() {
         return Ok(backends.usable);
     }
@@ -135,10 +151,19 @@ pub(crate) fn cache_folder() -> PathBuf {
         .unwrap_or_else(|| std::env::temp_dir().join("bricolage-cache"))
 }
 
-/// This program as a worker.
+/// This program as a worker with the backends that this process has.
 pub(crate) fn worker_command() -> Option<WorkerCommand> {
+    let mut command = bare_worker_command()?;
+    for path in libraries::paths() {
+        command.arguments.extend(["--library".into(), path.into_os_string()]);
+    }
+    Some(command)
+}
+
+/// This program as a worker that loads no library of the user's by itself.
+pub(crate) fn bare_worker_command() -> Option<WorkerCommand> {
     let program = std::env::current_exe().ok()?;
-    Some(WorkerCommand { program, arguments: vec!["worker".to_owned()] })
+    Some(WorkerCommand::new(program, vec!["worker".into()]))
 }
 
 pub(crate) fn threads(setting: &Setting) -> usize {

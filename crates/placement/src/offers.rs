@@ -8,7 +8,7 @@ use bricolage_tensor::{Format, Layout, Type};
 use std::{collections::HashMap, sync::Arc};
 
 /// Part of every cost key: raised when trials or gates change what a record means.
-const TRIAL_VERSION: u32 = 3;
+const TRIAL_VERSION: u32 = 4;
 
 /// How an offer computes its region.
 #[derive(Clone)]

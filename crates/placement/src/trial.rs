@@ -4,7 +4,7 @@ use bricolage_backend::{Bound, Packed};
 use bricolage_measure::{Sample, SampleError};
 use bricolage_runtime::{
     ALIGNMENT, Action, Buffer, BufferId, Dims, KernelSource, Place, Plan, Pool, Program, Queue,
-    Rebuild, RunStep, Session, Step,
+    Rebuild, RunError, RunStep, Session, SessionError, Step,
 };
 use bricolage_tensor::{DType, Format, Layout, Storage, Tensor};
 use std::{
@@ -14,8 +14,9 @@ use std::{
 
 /// Bytes left untouched on both sides of every buffer.
 const RED_ZONE: u64 = 64;
-/// What red zones, outputs and workspaces hold before a checked run.
-const PATTERN: u8 = 0xA5;
+/// What red zones, outputs and workspaces hold before checked runs, in turn. A result that holds any of it is
+/// wrong: floats that are no number first, which spread to what is computed from them, then large ones.
+const PATTERNS: [u8; 2] = [0xFF, 0x5A];
 /// Constants smaller than this are warm in a cache anyway and are not rotated.
 const ROTATE_FROM: u64 = 1 << 20;
 /// Bytes of rotated constants, at most.
@@ -64,6 +65,10 @@ pub trait OpenTrial: Sample {
     /// Runs once on patterned memory and returns the results; fails when the kernel fails or
     /// touches a byte outside its outputs and its workspace.
     fn results(&mut self) -> Result<Vec<Tensor>, TrialError>;
+
+    /// Runs once and asks meanwhile for a stop; the run may end with or without results. The trial is of no
+    /// use afterwards.
+    fn stopped(&mut self) -> Result<(), TrialError>;
 }
 
 /// Opens trials: in this process, or in a worker process for kernels that may crash or hang.
@@ -205,6 +210,16 @@ pub struct LocalTrial {
     next: usize,
     /// The arena before a run: inputs in place, everything else patterned.
     before: Vec<u8>,
+    /// Checked runs so far.
+    checked: usize,
+}
+
+/// Inputs in place, everything else patterned for a checked run.
+fn fill(arena: &mut [u8], trial: &Trial, checked: usize) {
+    arena.fill(PATTERNS[checked % PATTERNS.len()]);
+    for (at, bytes) in &trial.fills {
+        arena[*at as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
 }
 
 impl LocalTrial {
@@ -214,24 +229,20 @@ impl LocalTrial {
         rebuild: &dyn Rebuild,
         pool: Arc<dyn Pool + Send>,
     ) -> Result<LocalTrial, TrialError> {
-        let fault = |e: bricolage_runtime::SessionError| TrialError::new(e.to_string());
+        let fault = |e: SessionError| TrialError::new(e.to_string());
         let program =
             Program::load(trial.plan.clone(), trial.weights.clone(), rebuild).map_err(fault)?;
         let mut session = Session::open(Arc::new(program), pool).map_err(fault)?;
-        let arena = session.arena_mut().bytes_mut();
-        arena.fill(PATTERN);
-        for (at, bytes) in &trial.fills {
-            arena[*at as usize..][..bytes.len()].copy_from_slice(bytes);
-        }
+        fill(session.arena_mut().bytes_mut(), &trial, 0);
         let before = session.arena().bytes().to_vec();
-        Ok(LocalTrial { session, trial, next: 0, before })
+        Ok(LocalTrial { session, trial, next: 0, before, checked: 0 })
     }
 
     fn run(&mut self) -> Result<(), String> {
         let step = self.next;
         self.next = (step + 1) % self.trial.plan.steps.len().max(1);
         self.session.run_step(step).map_err(|e| match e {
-            bricolage_runtime::SessionError::Step { error, .. } => error.to_string(),
+            SessionError::Step { error, .. } => error.to_string(),
             other => other.to_string(),
         })
     }
@@ -247,8 +258,28 @@ impl Sample for LocalTrial {
     }
 }
 
+/// When a run that shall be stopped is asked to.
+const STOP_AFTER: Duration = Duration::from_micros(200);
+
 impl OpenTrial for LocalTrial {
+    fn stopped(&mut self) -> Result<(), TrialError> {
+        let cancel = self.session.cancel().clone();
+        let ran = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(STOP_AFTER);
+                cancel.cancel();
+            });
+            self.session.run_step(0)
+        });
+        match ran {
+            Ok(()) | Err(SessionError::Step { error: RunError::Cancelled, .. }) => Ok(()),
+            Err(error) => Err(TrialError::new(error.to_string())),
+        }
+    }
+
     fn results(&mut self) -> Result<Vec<Tensor>, TrialError> {
+        fill(&mut self.before, &self.trial, self.checked);
+        self.checked += 1;
         self.session.arena_mut().bytes_mut().copy_from_slice(&self.before);
         self.run().map_err(TrialError::new)?;
         let arena = self.session.arena().bytes();

@@ -44,8 +44,8 @@ fn with_pricing<R>(
     let observed = Observed::new(&case.graph, &data);
     let pool = bricolage::pool(setting.threads).map_err(|e| e.to_string())?;
     let now = Instant::now();
-    let bench = Benches::new(registry, pool, worker.cloned(), std::env::temp_dir())
-        .until(now.checked_add(PATIENCE));
+    let bench = Benches::new(registry, pool, worker.cloned(), std::env::temp_dir());
+    bench.set_deadline(now.checked_add(PATIENCE));
     f(&Pricing {
         graph: &case.graph,
         setting,

@@ -7,6 +7,7 @@ use super::{
     load::{Claimed, Conversion, Loaded, Shape},
     matcher::{Binding, Match, matches},
     names::Library,
+    sample::Samples,
     syntax::File,
     view::View,
 };
@@ -64,6 +65,11 @@ pub trait Provider: Send + Sync {
     /// Whether it is compiled and first run in a process of its own.
     fn is_foreign(&self) -> bool {
         false
+    }
+
+    /// Threads of its own that it keeps at most; `None` where it does not say.
+    fn own_threads(&self) -> Option<u32> {
+        None
     }
 
     /// Makes the kernel of an entry, or says in a clause why it cannot. The kernel's operands are the
@@ -337,6 +343,14 @@ impl Backend for PatternBackend {
 
     fn is_foreign(&self) -> bool {
         self.provider.is_foreign()
+    }
+
+    fn own_threads(&self) -> Option<u32> {
+        self.provider.own_threads()
+    }
+
+    fn samples(&self) -> Option<Samples> {
+        Some(Samples::new(&self.loaded.claims))
     }
 
     fn propose(&self, graph: &Graph, exit: NodeId, setting: &Setting) -> Proposals {

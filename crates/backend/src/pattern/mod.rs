@@ -25,6 +25,7 @@ mod matcher;
 mod names;
 mod parser;
 mod print;
+mod sample;
 mod shape;
 pub mod syntax;
 #[cfg(test)]
@@ -36,4 +37,6 @@ mod view;
 pub use backend::{Bindings, PatternBackend, Provider};
 pub use error::{Fault, FaultKind, PatternError, Position};
 pub use names::Library;
+pub use sample::Samples;
 pub use syntax::File;
+pub use view::{attributes, op_name};

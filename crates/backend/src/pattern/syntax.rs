@@ -73,6 +73,7 @@ pub struct BackendDeclaration {
 /// Kinds of backends that files may be about, by their words.
 pub(super) const KINDS: &[(&str, BackendKind)] = &[
     ("op_library", BackendKind::OpLibrary),
+    ("supplement", BackendKind::Supplement),
     ("graph_engine", BackendKind::GraphEngine),
     ("reference", BackendKind::Reference),
 ];

@@ -119,12 +119,23 @@ pub(super) fn all_attributes() -> BTreeSet<String> {
 }
 
 /// The name by which patterns call an op.
-pub(super) fn op_name(op: &Op) -> String {
+pub fn op_name(op: &Op) -> String {
     match op {
         Op::Unary(f) => f.name().to_owned(),
         Op::Binary(f) => snake(&format!("{f:?}")),
         other => snake(other.kind().name()),
     }
+}
+
+/// Attributes of an op by the names that patterns use; the parameters, of a scalar function.
+pub fn attributes(op: &Op) -> Json {
+    let whole = serde_json::to_value(op).unwrap_or(Json::Null);
+    // The op's kind, and the function's name, are the only key around them.
+    let names = if matches!(op, Op::Unary(_) | Op::Binary(_)) { 2 } else { 1 };
+    (0..names).fold(whole, |json, _| match json {
+        Json::Object(named) => named.into_iter().next().map_or(Json::Null, |(_, v)| v),
+        _ => Json::Null,
+    })
 }
 
 /// A graph, with answers that are looked up again.
@@ -162,18 +173,9 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Attributes by name; parameters, for a scalar function.
+    /// See [`attributes`].
     pub(super) fn attributes(&self, node: NodeId) -> Rc<Json> {
-        let fresh = || {
-            let op = &self.graph.node(node).op;
-            let whole = serde_json::to_value(op).unwrap_or(Json::Null);
-            // The op's kind, and the function's name, are the only key around them.
-            let names = if matches!(op, Op::Unary(_) | Op::Binary(_)) { 2 } else { 1 };
-            Rc::new((0..names).fold(whole, |json, _| match json {
-                Json::Object(named) => named.into_iter().next().map_or(Json::Null, |(_, v)| v),
-                _ => Json::Null,
-            }))
-        };
+        let fresh = || Rc::new(attributes(&self.graph.node(node).op));
         self.attributes.borrow_mut().entry(node).or_insert_with(fresh).clone()
     }
 

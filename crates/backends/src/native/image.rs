@@ -92,6 +92,9 @@ fn conv_chain(
     let Some((base, raw)) = conv_spec(view, chain) else {
         return Err("needs f32 images of one or two spatial dims and constant weights".to_owned());
     };
+    if raw[0].is_empty() {
+        return Err(format!("needs weights with elements, found dims {:?}", raw[0].dims()));
+    }
     let x = view.operand(node, 0).ok_or("has no input")?;
     let output = view.node(exit).outputs[0];
     let halo = view.liked_halo(node);
@@ -309,4 +312,31 @@ pub(super) fn resize(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal>, Str
         all.push(Proposal { candidate, spec: Spec::Resize(spec), raw: Vec::new() });
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trials::{Case, SETTING, drawn};
+    use bricolage_ir::ops::Conv;
+    use bricolage_tensor::DType;
+
+    #[test]
+    fn a_convolution_without_channels_or_filters_is_refused() {
+        let op = Conv {
+            strides: vec![1, 1],
+            dilations: vec![1, 1],
+            pads: vec![(1, 1), (1, 1)],
+            groups: 1,
+        };
+        for (filters, channels) in [(2, 0), (0, 2), (0, 0)] {
+            let mut case = Case::new();
+            let x = case.input(drawn(DType::F32, &[1, channels, 4, 4], 1));
+            let w = case.constant(drawn(DType::F32, &[filters, channels, 3, 3], 2));
+            let y = case.op(op.clone(), &[x, w]);
+            let view = View { graph: &case.graph, setting: SETTING };
+            let why = case.graph.producer(y).map(|exit| conv(&view, exit)).unwrap().err();
+            assert!(why.is_some_and(|why| why.starts_with("needs weights with elements")));
+        }
+    }
 }

@@ -43,6 +43,10 @@ pub(super) fn norm(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal>, Strin
     for i in 1..3 {
         if let Some(value) = view.operand(node, i) {
             let constant = view.constant(value).ok_or("needs a constant scale and bias")?;
+            let (found, needed) = (constant.dims(), &dims[op.axis..]);
+            if without_ones(found) != without_ones(needed) {
+                return Err(format!("needs scale and bias of dims {needed:?}, found {found:?}"));
+            }
             raw.push(constant.reshaped(&dims[op.axis..]).map_err(|e| e.to_string())?);
         }
     }
@@ -92,6 +96,11 @@ pub(super) fn norm(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal>, Strin
     Ok(all)
 }
 
+/// Dims from the first that is not 1 on.
+fn without_ones(dims: &[i64]) -> &[i64] {
+    &dims[dims.iter().take_while(|&&d| d == 1).count()..]
+}
+
 /// Reductions over any axes.
 pub(super) fn reduce(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal>, String> {
     let node = view.node(exit);
@@ -119,4 +128,26 @@ pub(super) fn reduce(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal>, Str
         view.movement_ns(&[x]) * 2.0,
     )?;
     Ok(vec![Proposal { candidate, spec: Spec::Reduce(spec), raw: Vec::new() }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trials::{Case, SETTING, drawn};
+    use bricolage_ir::{Real, ops::LayerNorm};
+    use bricolage_tensor::DType;
+
+    #[test]
+    fn a_scale_of_rows_is_none_of_columns() {
+        let op = LayerNorm { axis: 1, epsilon: Real::new(1e-5), rms: false, statistics: false };
+        for (dims, fits) in [(&[3][..], true), (&[1, 3], true), (&[3, 1], false)] {
+            let mut case = Case::new();
+            let x = case.input(drawn(DType::F32, &[3, 3], 1));
+            let scale = case.constant(drawn(DType::F32, dims, 2));
+            let y = case.op(op, &[x, scale]);
+            let view = View { graph: &case.graph, setting: SETTING };
+            let found = case.graph.producer(y).map(|exit| norm(&view, exit)).unwrap();
+            assert_eq!(found.is_ok(), fits, "{dims:?}");
+        }
+    }
 }

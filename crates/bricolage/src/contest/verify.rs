@@ -97,6 +97,42 @@ pub(super) fn hash_of(outputs: &[Tensor]) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
+/// Opens a plan in a process of its own, or here where there is none.
+fn launch(
+    c: &Contest<'_>,
+    placed: usize,
+    emitted: &Emitted,
+) -> Result<(Box<dyn OpenPlan>, Option<Temporary>), Error> {
+    let Some(command) = &c.cx.worker else {
+        let session = line::open(emitted, line::pool(c.cx.goal.threads)?)?;
+        return Ok((Box::new(LocalPlan::new(session, c.tensors.to_vec())), None));
+    };
+    let folder = c.scratch.join(format!("plan-{}-{placed}", std::process::id()));
+    let scratch = Temporary::new(folder.clone());
+    fs::create_dir_all(&c.scratch).map_err(Error::file("write", &c.scratch))?;
+    if folder.exists() {
+        let _ = fs::remove_dir_all(&folder);
+    }
+    save_scratch(emitted, &c.cx.goal, &folder)?;
+    let remote = RemotePlan::open(command, c.cx.goal.threads, &folder, c.tensors)?;
+    Ok((Box::new(remote), Some(scratch)))
+}
+
+/// The outputs of a plan that was chosen: its kernels run here, but for those of others.
+pub(super) fn final_outputs(
+    c: &Contest<'_>,
+    placed: usize,
+    emitted: &Emitted,
+) -> Result<Vec<Tensor>, Error> {
+    let kernels = &emitted.plan.kernels;
+    let is_foreign = |name: &str| c.cx.registry.get(name).is_ok_and(|backend| backend.is_foreign());
+    if kernels.iter().any(|k| is_foreign(&k.recipe.backend)) {
+        let (mut plan, _scratch) = launch(c, placed, emitted)?;
+        return Ok(plan.outputs()?.into_iter().map(|(_, t)| t).collect());
+    }
+    Ok(line::open(emitted, line::pool(c.cx.goal.threads)?)?.run(c.tensors)?)
+}
+
 /// A plan that was verified and is open.
 pub(crate) struct OpenEntry {
     pub(crate) plan: Box<dyn OpenPlan>,
@@ -109,23 +145,7 @@ pub(crate) struct OpenEntry {
 /// Emits, saves, opens and verifies a plan.
 pub(crate) fn open(c: &Contest<'_>, placed: usize, key: &Key) -> Result<OpenEntry, Error> {
     let emitted = line::emit_checked(c.cx.registry, &c.cx.goal, c.graph, &c.placed[placed])?;
-    let (mut plan, scratch): (Box<dyn OpenPlan>, _) = match &c.cx.worker {
-        None => {
-            let session = line::open(&emitted, line::pool(c.cx.goal.threads)?)?;
-            (Box::new(LocalPlan::new(session, c.tensors.to_vec())), None)
-        }
-        Some(command) => {
-            let folder = c.scratch.join(format!("plan-{}-{placed}", std::process::id()));
-            let scratch = Temporary::new(folder.clone());
-            fs::create_dir_all(&c.scratch).map_err(Error::file("write", &c.scratch))?;
-            if folder.exists() {
-                let _ = fs::remove_dir_all(&folder);
-            }
-            save_scratch(&emitted, &c.cx.goal, &folder)?;
-            let remote = RemotePlan::open(command, c.cx.goal.threads, &folder, c.tensors)?;
-            (Box::new(remote), Some(scratch))
-        }
-    };
+    let (mut plan, scratch) = launch(c, placed, &emitted)?;
     let outputs: Vec<Tensor> = plan.outputs()?.into_iter().map(|(_, t)| t).collect();
     let allowed = allowed(c, &c.placed[placed])?;
     let error_share = error_share(c, &outputs, &allowed)?;

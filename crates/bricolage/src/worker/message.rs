@@ -1,5 +1,6 @@
 //! What a worker is asked and answers, and how it is framed.
 
+use bricolage_backends::{Description, Planned, PluginError};
 use bricolage_tensor::{DType, Datum, Storage, Strings, Tensor};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -97,6 +98,16 @@ pub(super) enum Request {
         backends: Vec<String>,
         inputs: Vec<Content>,
     },
+    Describe {
+        library: PathBuf,
+    },
+    PlanRegion {
+        library: PathBuf,
+        subgraph: Vec<u8>,
+    },
+    Stopped {
+        id: u64,
+    },
     Results {
         id: u64,
     },
@@ -116,11 +127,14 @@ pub(super) enum Request {
 #[derive(Serialize, Deserialize)]
 pub(super) enum Answer {
     Opened { load_ns: u64, first_run_ns: u64, peak_bytes: u64, unmeasured: Option<String> },
+    Described(Result<Description, PluginError>),
+    PlannedRegion(Result<Planned, String>),
     Tensors(Vec<Wire>),
     Named(Vec<(String, Wire)>),
     Computed { outputs: Vec<Content>, backends: Vec<String> },
     Time { ns: u64 },
     Steps { ns: Vec<u64> },
+    Done,
     Closed,
     Failed(String),
 }

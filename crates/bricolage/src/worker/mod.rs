@@ -11,6 +11,7 @@ mod local;
 mod message;
 mod plan;
 mod process;
+mod scout;
 mod serve;
 mod trial;
 
@@ -18,5 +19,6 @@ pub use graph::Computed;
 pub(crate) use local::LocalPlan;
 pub use plan::{Alone, OpenPlan, RemotePlan};
 pub use process::{Worker, WorkerCommand, ended};
+pub use scout::RemoteScout;
 pub use serve::serve;
 pub use trial::Benches;

@@ -3,6 +3,7 @@
 use super::message::{Answer, Request, receive, send};
 use crate::temporary;
 use std::{
+    ffi::OsString,
     io::{self, BufReader, BufWriter},
     os::unix::process::CommandExt,
     path::PathBuf,
@@ -17,7 +18,27 @@ pub struct WorkerCommand {
     /// The program.
     pub program: PathBuf,
     /// Its arguments before the number of threads.
-    pub arguments: Vec<String>,
+    pub arguments: Vec<OsString>,
+    /// Longest time for a kernel to be compiled, and for a checked run of it; a minute and two where nothing
+    /// is said.
+    pub kernel_limit: Option<Duration>,
+}
+
+impl WorkerCommand {
+    /// A program with its first arguments.
+    pub fn new(program: PathBuf, arguments: Vec<OsString>) -> WorkerCommand {
+        WorkerCommand { program, arguments, kernel_limit: None }
+    }
+
+    /// Longest time for compiling.
+    pub(super) fn open_limit(&self) -> Duration {
+        self.kernel_limit.unwrap_or(OPEN_LIMIT)
+    }
+
+    /// Longest time for one checked run.
+    pub(super) fn run_limit(&self) -> Duration {
+        self.kernel_limit.unwrap_or(RUN_LIMIT)
+    }
 }
 
 /// A running worker process.
@@ -65,7 +86,7 @@ impl Process {
 
 /// A worker that is started when it is first needed, and again after a crash.
 pub struct Worker {
-    command: WorkerCommand,
+    pub(super) command: WorkerCommand,
     threads: usize,
     pub(super) process: Option<Process>,
     /// How many processes were started; what is open in an earlier one is gone.
@@ -77,6 +98,11 @@ impl Worker {
     /// A worker for `threads` threads.
     pub fn new(command: WorkerCommand, threads: usize) -> Worker {
         Worker { command, threads, process: None, generation: 0, next_id: 0 }
+    }
+
+    /// Number of the process, if one runs.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.process.as_ref().map(|p| p.child.id())
     }
 
     pub(super) fn start(&mut self) -> Result<(), String> {
@@ -163,7 +189,7 @@ pub fn ended(why: &str) -> bool {
     why.contains(ENDED)
 }
 
-/// Longest time for compiling, and for one checked run.
+/// Longest time for compiling, and for one checked run, where nothing is said.
 pub(super) const OPEN_LIMIT: Duration = Duration::from_secs(60);
 pub(super) const RUN_LIMIT: Duration = Duration::from_secs(120);
 /// Longest time for a process to end once its output has.
@@ -175,7 +201,7 @@ pub(super) mod tests {
 
     pub(in crate::worker) fn worker(script: &str) -> Worker {
         let (program, arguments) = (PathBuf::from("sh"), vec!["-c".into(), script.into()]);
-        Worker::new(WorkerCommand { program, arguments }, 1)
+        Worker::new(WorkerCommand::new(program, arguments), 1)
     }
 
     #[test]

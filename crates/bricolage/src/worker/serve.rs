@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{DynamicSession, Opened, artefact, target};
 use bricolage_backend::{Peer, Registry};
-use bricolage_backends::PythonPeer;
+use bricolage_backends::{InProcess, PythonPeer, Scout};
 use bricolage_measure::Sample;
 use bricolage_placement::{LocalTrial, OpenTrial, Trial};
 use bricolage_runtime::{BufferId, Plan, Pool, PoolOptions, ThreadPool, map_file};
@@ -148,6 +148,17 @@ fn answer(
         Request::Compute { graph, constants, backends, inputs } => {
             compute(registry, pool.threads(), (graph, constants), &backends, inputs)
         }
+        Request::Describe { library } => Ok(Answer::Described(InProcess.describe(&library))),
+        Request::PlanRegion { library, subgraph } => {
+            Ok(Answer::PlannedRegion(InProcess.plan(&library, &subgraph)))
+        }
+        Request::Stopped { id } => match held.get_mut(&id).ok_or_else(missing)? {
+            Held::Trial(trial) => {
+                trial.stopped().map_err(|e| e.why)?;
+                Ok(Answer::Done)
+            }
+            _ => Err("it is no trial".to_owned()),
+        },
         Request::Results { id } => match held.get_mut(&id).ok_or_else(missing)? {
             Held::Trial(trial) => {
                 let tensors = trial.results().map_err(|e| e.why)?;

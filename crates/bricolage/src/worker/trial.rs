@@ -2,7 +2,7 @@
 
 use super::{
     message::{Answer, Request},
-    process::{OPEN_LIMIT, RUN_LIMIT, Worker},
+    process::{RUN_LIMIT, Worker},
 };
 use crate::Temporary;
 use bricolage_backend::Registry;
@@ -31,6 +31,8 @@ pub struct Benches<'a> {
     scratch: PathBuf,
     /// When to stop waiting for a worker.
     deadline: Cell<Option<Instant>>,
+    /// Whether kernels of ours run in the worker too.
+    apart: bool,
 }
 
 impl<'a> Benches<'a> {
@@ -41,7 +43,12 @@ impl<'a> Benches<'a> {
         worker: Option<Rc<RefCell<Worker>>>,
         scratch: PathBuf,
     ) -> Benches<'a> {
-        Benches { registry, pool, worker, scratch, deadline: Cell::new(None) }
+        Benches { registry, pool, worker, scratch, deadline: Cell::new(None), apart: false }
+    }
+
+    /// All kernels run in the worker, ours too.
+    pub fn apart(self) -> Benches<'a> {
+        Benches { apart: true, ..self }
     }
 
     /// A worker that compiles or runs for the first time is not waited for beyond `deadline`.
@@ -58,7 +65,7 @@ impl Bench for Benches<'_> {
     ) -> Result<Box<dyn OpenTrial + 'b>, TrialError> {
         let foreign = self.registry.get(backend).is_ok_and(|b| b.is_foreign());
         match &self.worker {
-            Some(worker) if foreign => {
+            Some(worker) if foreign || self.apart => {
                 let mut remote = RemoteTrial::new(worker.clone(), trial, &self.scratch)?;
                 remote.deadline = self.deadline.get();
                 remote.open().map_err(|why| remote.fault(why))?;
@@ -85,6 +92,8 @@ static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// A worker gets this long whatever the deadline.
 const LEAST_LIMIT: Duration = Duration::from_secs(1);
+/// A sample gets this long whatever the limit of a kernel.
+const LEAST_SAMPLE_LIMIT: Duration = Duration::from_secs(5);
 
 impl RemoteTrial {
     fn new(
@@ -116,7 +125,8 @@ impl RemoteTrial {
         let mut worker = self.worker.borrow_mut();
         worker.start()?;
         if worker.generation != self.generation {
-            worker.call(&self.request, self.limit(OPEN_LIMIT))?;
+            let limit = self.limit(worker.command.open_limit());
+            worker.call(&self.request, limit)?;
             self.generation = worker.generation;
         }
         Ok(())
@@ -125,6 +135,10 @@ impl RemoteTrial {
     fn call(&mut self, request: &Request, limit: Duration) -> Result<Answer, String> {
         self.open()?;
         self.worker.borrow_mut().call(request, limit)
+    }
+
+    fn run_limit(&self) -> Duration {
+        self.worker.borrow().command.run_limit()
     }
 
     /// `longest`, or what is left until the deadline.
@@ -144,7 +158,9 @@ impl RemoteTrial {
 
 impl Sample for RemoteTrial {
     fn sample(&mut self, iterations: u32) -> Result<Duration, SampleError> {
-        match self.call(&Request::Sample { id: self.id, iterations }, RUN_LIMIT) {
+        // Of runs of which one was checked, a sample has few that are slow.
+        let limit = self.run_limit().max(LEAST_SAMPLE_LIMIT);
+        match self.call(&Request::Sample { id: self.id, iterations }, limit) {
             Ok(Answer::Time { ns }) => Ok(Duration::from_nanos(ns)),
             Ok(_) => Err(SampleError("the worker answered something else".to_owned())),
             Err(why) => Err(SampleError(why)),
@@ -153,8 +169,16 @@ impl Sample for RemoteTrial {
 }
 
 impl OpenTrial for RemoteTrial {
+    fn stopped(&mut self) -> Result<(), TrialError> {
+        let limit = self.limit(self.run_limit());
+        match self.call(&Request::Stopped { id: self.id }, limit).map_err(|why| self.fault(why))? {
+            Answer::Done => Ok(()),
+            _ => Err(TrialError::new("the worker answered something else")),
+        }
+    }
+
     fn results(&mut self) -> Result<Vec<Tensor>, TrialError> {
-        let limit = self.limit(RUN_LIMIT);
+        let limit = self.limit(self.run_limit());
         match self.call(&Request::Results { id: self.id }, limit).map_err(|why| self.fault(why))? {
             Answer::Tensors(all) => {
                 all.into_iter().map(|w| w.tensor().map_err(TrialError::new)).collect()
@@ -177,7 +201,7 @@ impl Drop for RemoteTrial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::process::tests::worker;
+    use crate::worker::process::{OPEN_LIMIT, tests::worker};
 
     #[test]
     fn a_compile_that_hangs_is_not_waited_for_beyond_the_deadline() {

@@ -29,7 +29,8 @@ pub(crate) fn run(a: &Demo) -> Result<ExitCode, Error> {
     );
     say!("2. optimise it on the backends that are here");
     let goal = Goal { time_limit: Some(LIMIT), ..setup::goal(&a.setting) };
-    let (report, interrupted) = optimize::optimize(&model, &artefact, true, &[], goal)?;
+    let worker = setup::worker_command();
+    let (report, interrupted) = optimize::optimize(&model, &artefact, true, &[], goal, worker)?;
     optimize::summary(&report, &artefact);
     say!("3. time the artefact against the backends alone, each in a process of its own");
     let setting = Setting { threads: Some(setup::threads(&a.setting)), ..a.setting.clone() };

@@ -34,8 +34,8 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
 
 /// Serves another process of this program until it closes our input.
 pub(crate) fn worker(threads: usize) -> Result<ExitCode, Error> {
-    let backends = crate::setup::backends();
-    bricolage::worker::serve(&backends.usable, &crate::setup::peers(), threads)
+    let registry = crate::setup::registry(&[])?;
+    bricolage::worker::serve(&registry, &crate::setup::peers(), threads)
         .map_err(|e| Error::Worker(e.to_string()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use crate::{
     setup::{self, Target},
     units,
 };
-use bricolage::{Cx, Error, Goal, Method, artefact, report::Report};
+use bricolage::{Cx, Error, Goal, Method, WorkerCommand, artefact, report::Report};
 use bricolage_backend::Policy;
 use std::{path::Path, process::ExitCode};
 
@@ -43,7 +43,9 @@ pub(crate) fn run(a: &Optimize) -> Result<ExitCode, Error> {
     if let Target::Artefact(folder) = &target {
         refuse_inside(folder, output)?;
     }
-    let (report, interrupted) = optimize(&model, output, a.overwrite, &backends, goal)?;
+    let worker = setup::worker_command()
+        .map(|command| WorkerCommand { kernel_limit: a.kernel_time_limit, ..command });
+    let (report, interrupted) = optimize(&model, output, a.overwrite, &backends, goal, worker)?;
     match a.format.format {
         Format::Json => print_json(&report)?,
         Format::Text => summary(&report, output),
@@ -87,6 +89,7 @@ pub(crate) fn optimize(
     overwrite: bool,
     backends: &[String],
     goal: Goal,
+    worker: Option<WorkerCommand>,
 ) -> Result<(Report, bool), Error> {
     let registry = setup::registry(backends)?;
     let graceful = Graceful::new();
@@ -94,7 +97,7 @@ pub(crate) fn optimize(
     let cx = Cx {
         registry: &registry,
         cache: setup::cache_folder(),
-        worker: setup::worker_command(),
+        worker,
         goal,
         rules: bricolage::RULES,
         progress: &|p| display.show(p),

@@ -37,6 +37,8 @@ impl Folder {
             "BRICOLAGE_MNN",
             "BRICOLAGE_NCNN",
             "BRICOLAGE_THREADS",
+            "BRICOLAGE_BACKEND_LIB",
+            "BRICOLAGE_BACKEND_LOG",
         ] {
             command.env_remove(name);
         }
