@@ -394,7 +394,13 @@ impl Engine for Foreign {
 }
 
 /// How faults begin that the runtime itself reports.
-const THEIRS: &[&str] = &["cannot rebuild kernel", "-region` failed", "-region@basic` failed"];
+const THEIRS: &[&str] = &[
+    "cannot rebuild kernel",
+    "-region` failed",
+    "-region@extended` failed",
+    "-region@basic` failed",
+    "-region@disabled` failed",
+];
 
 /// What the runtime says of a model that breaks the rules.
 const INVALID: &[&str] =
