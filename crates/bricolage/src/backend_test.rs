@@ -352,7 +352,7 @@ fn graph_line(graph: &Graph) -> String {
 fn filled(tensor: &Tensor, values: Values) -> Tensor {
     let all: &[f64] = match values {
         Values::Ordinary => return tensor.clone(),
-        Values::Extreme => &[0.0, -0.0, 1e-40, -1e-42, 1e4, 1.0, -1e4, 1e-38],
+        Values::Extreme => &[1e4, 1.0, 1e-40, -0.0, -1e4, 1e-38, 0.0, -1e-42],
         Values::NotNumbers => &[f64::NAN, 1.0, f64::INFINITY, -2.0, f64::NEG_INFINITY, 0.0, 0.5],
     };
     match tensor.dtype() {
