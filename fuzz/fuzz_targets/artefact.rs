@@ -110,6 +110,7 @@ fn whole(rows: Dim) -> Whole {
     let name = |v| graph.value(v).name.to_string();
     let (input_name, output_name) = (name(graph.inputs[0]), name(graph.outputs[0]));
     let manifest = Manifest {
+        placement: bricolage::Method::Exact,
         schema_version: SCHEMA_VERSION,
         bricolage: String::new(),
         model: String::new(),

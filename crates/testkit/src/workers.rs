@@ -90,8 +90,8 @@ impl Workers {
             at.map(|at| idle.swap_remove(at).1)
         };
         let worker = taken.unwrap_or_else(|| {
-            let (program, arguments) = (self.program.clone(), vec![VERB.to_owned()]);
-            worker::Worker::new(WorkerCommand { program, arguments }, threads)
+            let command = WorkerCommand::new(self.program.clone(), vec![VERB.into()]);
+            worker::Worker::new(command, threads)
         });
         let worker = Rc::new(RefCell::new(worker));
         let result = f(&worker);

@@ -19,7 +19,7 @@ output %y
 #[test]
 fn a_worker_computes_graphs_until_it_is_told_otherwise() {
     let program = env!("CARGO_BIN_EXE_conformance").into();
-    let mut worker = Worker::new(WorkerCommand { program, arguments: vec!["worker".into()] }, 1);
+    let mut worker = Worker::new(WorkerCommand::new(program, vec!["worker".into()]), 1);
     let factors = Tensor::of(&[20], &[2f32; 20]);
     let graph = parse(GRAPH, &[factors]).unwrap();
     let x = Tensor::of(&[20], &[1.5f32; 20]);
