@@ -215,9 +215,9 @@ fn verbs_report_json() {
         "--format",
         "json",
     ]);
-    assert_eq!(optimised["schema_version"], 1);
+    assert_eq!(optimised["schema_version"], 2);
     assert!(optimised["contenders"].as_array().unwrap().iter().any(|c| c["chosen"] == true));
-    assert_eq!(json(&["explain", "s.bricolage", "--format", "json"])["schema_version"], 1);
+    assert_eq!(json(&["explain", "s.bricolage", "--format", "json"])["schema_version"], 2);
     let run = json(&["run", "s.bricolage", "--format", "json"]);
     assert_eq!(run["outputs"][0]["dims"], serde_json::json!([2, 3]));
     let compared = json(&[

@@ -207,7 +207,7 @@ faults! {
     a_crash_in_run "CRASH_IN_RUN": "the process that ran it ended (signal: 6 (SIGABRT)";
     a_crash_in_a_later_run "CRASH_LATER": "the process that ran it ended (signal: 6 (SIGABRT)";
     an_exit_in_run "EXIT_IN_RUN": "the process that ran it ended (exit status: 0)";
-    a_plan_that_hangs "HANG_IN_PLAN": "asked what it takes, it did not answer within 5 s and was stopped";
+    a_plan_that_hangs "HANG_IN_PLAN": "asked what it takes, the process that ran it did not answer within 5 s and was stopped";
     a_compile_that_hangs "HANG_IN_COMPILE": "it did not answer within 2 s and was stopped";
     a_run_that_hangs "HANG_IN_RUN": "it did not answer within 2 s and was stopped";
     a_wrong_result "LIE": "its result is wrong";

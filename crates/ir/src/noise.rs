@@ -11,7 +11,8 @@
 //! that nearly cancels inside a function disturbs it by the rounding of the sum's terms. Sums of products whose results go into the next ones, as in
 //! recurrent layers, disturb the weights. Ops that every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that
 //! they pass on stays 0, however large its factor. A remainder by 0 is no number, while one by what is next to 0 is
-//! next to 0 too: a divisor of it that rounding may make 0 is taken for 0, after which nothing is asked.
+//! next to 0 too: a divisor of it that rounding may make 0 is taken for 0, after which nothing is asked. The magnitude
+//! of sums is that of all results of an op, or, where these are few, that of sums of such terms which do not cancel.
 
 use crate::{
     EvalError, Graph, Inputs, NodeId, Op, Role, Tolerance, ValueId,
@@ -142,18 +143,24 @@ fn evaluate_noisy_from(
         let first = operands.first().copied().flatten().and_then(|d| d.as_tensor());
         let hidden = first.map_or(0.0, |t| hidden_sum(&node.op, t));
         let variance = first.and_then(|t| variance_terms(&node.op, t));
+        let terms = |v: ValueId| {
+            let elements = element_count(graph, v).max(1);
+            points.as_ref().map_or(1, |w| (w.points / elements).max(1))
+        };
+        let few = node.outputs.first().filter(|&&v| element_count(graph, v) < FEW as u64);
+        let uncancelled = few.map_or(0.0, |&v| uncancelled(&node.op, &operands, terms(v)));
         for (&v, datum) in node.outputs.iter().zip(results) {
             let datum = match datum {
                 Datum::Tensor(t) if t.dtype().is_float() && !is_exact(&node.op) => {
                     noisy.insert(v);
-                    let elements = element_count(graph, v).max(1);
-                    let terms = points.as_ref().map_or(1, |w| (w.points / elements).max(1));
+                    let terms = terms(v);
                     let divisor = divisor_terms(&node.op, &t).or(variance);
                     let own = divisor.map_or(1.0, |n| (1.0 + n / 2.0).sqrt());
                     let flat = logarithm_terms(&node.op, &t, terms)
                         .map_or(0.0, |n| t.dtype().epsilon() / 2.0 * (1.0 + n / 2.0).sqrt());
                     let flat = flat.max(hidden);
-                    with_noise(&t, Sizes { terms, share: extra(id), own, flat }, &mut rng).into()
+                    let sizes = Sizes { terms, share: extra(id), own, flat, uncancelled };
+                    with_noise(&t, sizes, &mut rng).into()
                 }
                 other => {
                     if !untouched {
@@ -339,6 +346,27 @@ fn hidden_sum(op: &Op, operand: &Tensor) -> f64 {
     times * roundoff
 }
 
+/// The magnitude that sums of so many terms have where the terms are of random sign. Among many results some have it;
+/// of a few each may be one whose terms cancel, and errs no less for that. 0 where the op is no such sum.
+fn uncancelled(op: &Op, operands: &[Option<&Datum>], terms: u64) -> f64 {
+    let rms = |i: usize| {
+        let tensor = operands.get(i).copied().flatten().and_then(|d| d.as_tensor());
+        let values = tensor.map(Tensor::to_f64).unwrap_or_default();
+        let finite = || values.iter().filter(|v| v.is_finite());
+        (finite().map(|v| v * v).sum::<f64>() / finite().count().max(1) as f64).sqrt()
+    };
+    let root = (terms as f64).sqrt();
+    match op {
+        Op::Reduce(reduce) => match reduce.kind {
+            ReduceKind::Sum => rms(0) * root,
+            ReduceKind::Mean => rms(0) / root,
+            _ => 0.0,
+        },
+        Op::MatMul(_) | Op::Conv(_) => rms(0) * rms(1) * root,
+        _ => 0.0,
+    }
+}
+
 /// How large errors are.
 #[derive(Clone, Copy)]
 struct Sizes {
@@ -350,11 +378,13 @@ struct Sizes {
     own: f64,
     /// Absolute.
     flat: f64,
+    /// Magnitude of sums whose terms do not cancel, where that is larger than the sums here.
+    uncancelled: f64,
 }
 
 impl Sizes {
     /// Those of a rounded element.
-    const ROUNDED: Sizes = Sizes { terms: 1, share: 0.0, own: 1.0, flat: 0.0 };
+    const ROUNDED: Sizes = Sizes { terms: 1, share: 0.0, own: 1.0, flat: 0.0, uncancelled: 0.0 };
 }
 
 /// How a type rounds.
@@ -387,7 +417,7 @@ fn with_noise(tensor: &Tensor, sizes: Sizes, rng: &mut Rng) -> Tensor {
 fn noisy<T: Copy + Into<f64>>(
     values: &[T],
     Unit { roundoff, least }: Unit,
-    Sizes { terms, share, own, flat }: Sizes,
+    Sizes { terms, share, own, flat, uncancelled }: Sizes,
     round: impl Fn(f64) -> T,
     rng: &mut Rng,
 ) -> Vec<T> {
@@ -395,7 +425,10 @@ fn noisy<T: Copy + Into<f64>>(
     let squares: f64 = finite().map(|v| v * v).sum();
     let largest = finite().fold(0.0f64, |m, v| m.max(v.abs()));
     let rms = (squares / values.len().max(1) as f64).sqrt();
-    let deep = if terms > 1 { roundoff * (terms as f64 / 2.0).sqrt() * rms } else { 0.0 };
+    let deep = match terms > 1 {
+        true => roundoff * (terms as f64 / 2.0).sqrt() * rms.max(uncancelled),
+        false => 0.0,
+    };
     let wide = deep + share * largest / 4.0;
     // Independent errors, of sums and of the rounded result, have one variance together.
     let spread = |v: f64| (wide * wide + flat * flat + (own * roundoff * v).powi(2)).sqrt();

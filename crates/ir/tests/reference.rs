@@ -418,6 +418,29 @@ fn a_remainder_by_what_may_be_nothing_is_not_asked_for() {
     assert!(tolerance(1.5).max_abs.is_finite());
 }
 
+/// A sum whose terms cancel errs as one whose terms do not, also where it is the only result.
+#[test]
+fn a_single_sum_that_cancels_is_as_noisy_as_its_terms() {
+    let mut g = Graph::new("sum");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[16]));
+    let sum = Reduce { kind: ReduceKind::Sum, axes: vec![0], keep_dims: false };
+    let y = g.add1(sum, &[x], origin("sum")).unwrap();
+    g.outputs = vec![y];
+    let terms: Vec<f32> =
+        (0..16).map(|i| if i % 2 == 0 { 1.1 + i as f32 } else { -(0.08 + i as f32) }).collect();
+    let plain: f32 = terms.iter().sum();
+    let data = [Datum::from(Tensor::of(&[16], &terms))];
+    let exact = evaluate(&g, &data).unwrap();
+    let reference = [exact[0].as_tensor()];
+    for seed in 0..20 {
+        let allowed = tolerances(&g, &data, &reference, &|_| None, &|_| 0.0, seed).unwrap()[0];
+        // Half an ulp of the largest term.
+        assert!(allowed.max_abs > 4.7e-7, "{allowed:?}");
+        let found = Error::between(reference[0].unwrap(), &Tensor::of(&[], &[plain]));
+        assert!(found.share_of(&allowed) <= 1.0, "{found}, {allowed:?}");
+    }
+}
+
 /// After a clamp few elements may be left, and each of them may by chance meet next to no noise: what is allowed is
 /// then drawn several times, as it is for a tensor of few elements.
 #[test]

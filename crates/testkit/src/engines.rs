@@ -416,14 +416,9 @@ pub(crate) fn foreign_fault(name: &str, graph: &Graph) -> Option<&'static str> {
         |v| graph.producer(v).is_some_and(|n| matches!(graph.node(n).op, Op::Transpose(_)));
     graph.nodes().map(|n| graph.node(n)).find_map(|node| match (&node.op, &node.inputs[..]) {
         (Op::MatMul(op), &[Some(a), Some(b)]) => {
-            let (left, right) = (op.transpose_lhs || turned(a), op.transpose_rhs || turned(b));
-            if left && tensor(b)?.shape.len() == 1 {
-                Some("its product of a transposed matrix and a vector is wrong")
-            } else if (left || right) && tensor(a)?.dtype == DType::F16 {
-                Some("a scaled product of transposed half floats ends its process")
-            } else {
-                None
-            }
+            let left = op.transpose_lhs || turned(a);
+            (left && tensor(b)?.shape.len() == 1)
+                .then_some("its product of a transposed matrix and a vector is wrong")
         }
         (Op::Unary(Unary::GeluTanh), &[Some(x)]) if tensor(x)?.dtype == DType::F64 => {
             Some("the constants of its gelu by tanh have the precision of f32")

@@ -220,9 +220,14 @@ pub(super) mod tests {
 
     #[test]
     fn a_worker_outlives_the_thread_that_asked_first() {
-        // Answers every request of ten bytes with `Answer::Closed`.
-        let echo = "while head -c 10 >/dev/null; do printf '\\001\\0\\0\\0\\0\\0\\0\\0\\005'; done";
-        let mut worker = worker(echo);
+        // Answers every such request with `Answer::Closed`.
+        let (mut asked, mut answered) = (Vec::new(), Vec::new());
+        send(&mut asked, &Request::Close { id: 1 }).unwrap();
+        send(&mut answered, &Answer::Closed).unwrap();
+        let answered: String = answered.iter().map(|byte| format!("\\{byte:03o}")).collect();
+        let length = asked.len();
+        let mut worker =
+            worker(&format!("while head -c {length} >/dev/null; do printf '{answered}'; done"));
         let ask = move || {
             let answer = worker.call(&Request::Close { id: 1 }, RUN_LIMIT);
             assert!(matches!(answer, Ok(Answer::Closed)), "{:?}", answer.err());
