@@ -11,6 +11,7 @@ use bricolage_placement::{
     MeasuredConversions, Method, Observed, Placed, Priced, Pricing, Wish, price_all,
 };
 use bricolage_tensor::Tensor;
+use serde::{Deserialize, Serialize};
 use std::{
     cell::RefCell,
     collections::BTreeSet,
@@ -258,19 +259,28 @@ fn refine(
     let best_ns = |field: &contest::Field, all: &[Placed]| {
         (0..all.len()).filter_map(|i| field.median_ns(i)).fold(f64::INFINITY, f64::min)
     };
-    for round in 0..ROUNDS {
+    // A search that is repeated takes the same turns, whatever times are now.
+    let note = format!("refined {}", pricing.contents);
+    let known = s.database.note(&note)?.filter(|_| exhausted);
+    let known: Option<Refined> = known.and_then(|text| serde_json::from_str(&text).ok());
+    let mut taken = Refined::default();
+    for round in 0..known.as_ref().map_or(ROUNDS, |k| k.rounds) {
         if is_over() {
             break;
         }
+        taken.rounds += 1;
         let best = best_ns(field, &placed.all);
         let in_plan = field.in_plan(&s.contest(&placed.all, floors, exhausted))?;
         if round == 0 {
             let near = |i: usize| field.median_ns(i).is_some_and(|ns| ns <= ENGINE_FAR * best);
             let wholes = placed.all.iter().enumerate().filter(|(_, p)| p.prediction.is_none());
             let engines = wholes.filter(|(i, _)| near(*i)).flat_map(|(_, p)| p.backends());
-            let engines: Vec<_> =
-                engines.filter_map(|b| s.cx.registry.get(&b).ok().cloned()).collect();
-            placed.priced.widen(pricing, &engines)?;
+            taken.engines = match &known {
+                Some(known) => known.engines.clone(),
+                None => engines.collect(),
+            };
+            let engines = taken.engines.iter().filter_map(|b| s.cx.registry.get(b).ok().cloned());
+            placed.priced.widen(pricing, &engines.collect::<Vec<_>>())?;
         }
         let name = format!("mixed {}", round + 2);
         let again = placed.priced.place_again(pricing, conversions, &in_plan, &name)?;
@@ -279,11 +289,26 @@ fn refine(
         }
         placed.all.push(again);
         field.enter(&s.contest(&placed.all, floors, exhausted))?;
-        if field.median_ns(placed.all.len() - 1).is_none_or(|ns| ns >= best) {
+        let slower = field.median_ns(placed.all.len() - 1).is_none_or(|ns| ns >= best);
+        if known.is_none() && slower {
             break;
         }
     }
+    if !exhausted && !s.cx.cancel.is_cancelled() {
+        let text =
+            serde_json::to_string(&taken).map_err(|e| Error::Internal { what: e.to_string() })?;
+        s.database.set_note(&note, &text)?;
+    }
     Ok(())
+}
+
+/// The turns that refining took.
+#[derive(Default, Serialize, Deserialize)]
+struct Refined {
+    /// Engines that were offered long stretches.
+    engines: Vec<String>,
+    /// Covers that were made anew.
+    rounds: usize,
 }
 
 /// How much of the time limit goes into measuring regions. The rest is for whole plans: each is opened,

@@ -1,8 +1,9 @@
 //! Covers the graph with measured regions, formats and conversions included.
 //!
-//! [`place`] asks every backend what it offers, prices the offers by measurement after their
-//! results were found right, and finds the cover of least price ([`solve`]); the cover of every
-//! single backend is kept beside it, so that whoever measures whole plans can fall back to it.
+//! [`price_all`] asks every backend what it offers and prices that by measurement after its results were
+//! found right. [`Priced::place`] finds the cover of least price ([`solve`]) and that of every single backend, so
+//! that whoever measures whole plans can fall back to those; [`Priced::place_again`] finds the cover of least
+//! price by what kernels took inside plans ([`InPlan`]).
 
 mod arrange;
 mod blocks;

@@ -245,7 +245,7 @@ impl Field {
         }
         let mut in_plan = InPlan::default();
         for (entry, times) in self.entries.iter().zip(known) {
-            if let (true, Some(times)) = (near(entry), times) {
+            if let Some(times) = times {
                 in_plan.add(&c.placed[entry.placed], &times);
             }
         }
