@@ -168,7 +168,7 @@ fn alternative(other: &Alternative, nodes: &[String]) -> String {
     let beyond = other.nodes.iter().filter(|n| !nodes.contains(n)).count();
     let what = match beyond {
         0 => String::new(),
-        more => format!(", with {more} nodes more"),
+        more => format!(", with {more} more"),
     };
     let lacks = match (other.lacks_ns, other.exact) {
         (0.0, true) => "would do as well".to_owned(),
