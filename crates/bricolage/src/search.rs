@@ -8,10 +8,9 @@ use crate::{
 use bricolage_ir::Graph;
 use bricolage_measure::{Database, Machine, MeasuringLock};
 use bricolage_placement::{
-    MeasuredConversions, Method, Observed, Placed, Priced, Pricing, Wish, price_all,
+    Chosen, MeasuredConversions, Method, Observed, Placed, Priced, Pricing, Wish, price_all,
 };
 use bricolage_tensor::Tensor;
-use serde::{Deserialize, Serialize};
 use std::{
     cell::RefCell,
     collections::BTreeSet,
@@ -238,13 +237,14 @@ fn plans(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Contested, 
 /// Share of the time limit after which nothing more is measured for another plan.
 const REFINING: f64 = 0.8;
 /// Covers that are made anew from what plans showed, at most.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 4;
 /// An engine whose own plan of the whole graph takes this many times as long as the best plan is not offered
 /// long stretches of the graph.
 const ENGINE_FAR: f64 = 1.5;
 
 /// Measures what kernels take inside the plans so far and what engines that do well take for long stretches
-/// of the graph, and makes the cheapest cover of that, until that is a plan that is known or is not faster.
+/// of the graph, and makes the cheapest cover of that, until that is a plan that is known. A plan that is slower than
+/// it was predicted tells what its kernels take inside it, and the next cover knows.
 fn refine(
     s: &Subject<'_>,
     pricing: &Pricing<'_>,
@@ -254,61 +254,55 @@ fn refine(
 ) -> Result<(), Error> {
     let is_over = || {
         let late = pricing.deadline.is_some_and(|d| Instant::now() >= d);
-        late && !exhausted || s.cx.cancel.is_cancelled()
+        late || s.cx.cancel.is_cancelled()
     };
-    let best_ns = |field: &contest::Field, all: &[Placed]| {
-        (0..all.len()).filter_map(|i| field.median_ns(i)).fold(f64::INFINITY, f64::min)
-    };
-    // A search that is repeated takes the same turns, whatever times are now.
     let note = format!("refined {}", pricing.contents);
-    let known = s.database.note(&note)?.filter(|_| exhausted);
-    let known: Option<Refined> = known.and_then(|text| serde_json::from_str(&text).ok());
-    let mut taken = Refined::default();
-    for round in 0..known.as_ref().map_or(ROUNDS, |k| k.rounds) {
+    if exhausted {
+        // What an earlier search made is what a repeated one has.
+        let known = s.database.note(&note)?.and_then(|text| serde_json::from_str(&text).ok());
+        let known: Vec<Vec<Chosen>> = known.unwrap_or_default();
+        for (round, chosen) in known.iter().enumerate() {
+            let (name, priced) = (refined_name(round), &mut placed.priced);
+            let again = priced.place_chosen(pricing, s.cx.registry, conversions, chosen, &name)?;
+            placed.all.extend(again);
+        }
+        return field.enter(&s.contest(&placed.all, floors, exhausted));
+    }
+    let mut made: Vec<Vec<Chosen>> = Vec::new();
+    for round in 0..ROUNDS {
         if is_over() {
             break;
         }
-        taken.rounds += 1;
-        let best = best_ns(field, &placed.all);
         let in_plan = field.in_plan(&s.contest(&placed.all, floors, exhausted))?;
         if round == 0 {
+            let all = (0..placed.all.len()).filter_map(|i| field.median_ns(i));
+            let best = all.fold(f64::INFINITY, f64::min);
             let near = |i: usize| field.median_ns(i).is_some_and(|ns| ns <= ENGINE_FAR * best);
             let wholes = placed.all.iter().enumerate().filter(|(_, p)| p.prediction.is_none());
             let engines = wholes.filter(|(i, _)| near(*i)).flat_map(|(_, p)| p.backends());
-            taken.engines = match &known {
-                Some(known) => known.engines.clone(),
-                None => engines.collect(),
-            };
-            let engines = taken.engines.iter().filter_map(|b| s.cx.registry.get(b).ok().cloned());
-            placed.priced.widen(pricing, &engines.collect::<Vec<_>>())?;
+            let engines: Vec<_> =
+                engines.filter_map(|b| s.cx.registry.get(&b).ok().cloned()).collect();
+            placed.priced.widen(pricing, &engines)?;
         }
-        let name = format!("mixed {}", round + 2);
+        let name = refined_name(round);
         let again = placed.priced.place_again(pricing, conversions, &in_plan, &name)?;
         if field.has(&s.contest(&placed.all, floors, exhausted), &again) {
             break;
         }
+        made.push(again.chosen());
         placed.all.push(again);
         field.enter(&s.contest(&placed.all, floors, exhausted))?;
-        let slower = field.median_ns(placed.all.len() - 1).is_none_or(|ns| ns >= best);
-        if known.is_none() && slower {
-            break;
-        }
     }
-    if !exhausted && !s.cx.cancel.is_cancelled() {
+    if !s.cx.cancel.is_cancelled() {
         let text =
-            serde_json::to_string(&taken).map_err(|e| Error::Internal { what: e.to_string() })?;
+            serde_json::to_string(&made).map_err(|e| Error::Internal { what: e.to_string() })?;
         s.database.set_note(&note, &text)?;
     }
     Ok(())
 }
 
-/// The turns that refining took.
-#[derive(Default, Serialize, Deserialize)]
-struct Refined {
-    /// Engines that were offered long stretches.
-    engines: Vec<String>,
-    /// Covers that were made anew.
-    rounds: usize,
+fn refined_name(round: usize) -> String {
+    format!("mixed {}", round + 2)
 }
 
 /// How much of the time limit goes into measuring regions. The rest is for whole plans: each is opened,

@@ -9,6 +9,7 @@ mod arrange;
 mod blocks;
 mod carry;
 mod certificate;
+mod chosen;
 mod conversions;
 mod cover;
 mod covering;
@@ -41,6 +42,7 @@ mod wishes;
 
 pub use carry::{Carried, place_guessed};
 pub use certificate::{Certificate, certify};
+pub use chosen::Chosen;
 pub use conversions::{MeasuredConversions, Unpriced};
 pub use cover::{Conversion, Cover, CoverError};
 pub use doubts::{impossible, least_ns};

@@ -109,8 +109,8 @@ pub struct Refused {
 
 /// Everything that the backends offer for a graph, with what is known of its price.
 pub struct Priced {
-    offers: Offers,
-    prices: Vec<Price>,
+    pub(crate) offers: Offers,
+    pub(crate) prices: Vec<Price>,
     effort: Effort,
     /// Conversions that were tried and cannot be used.
     refused: BTreeSet<Refused>,
@@ -240,7 +240,11 @@ impl Priced {
     }
 
     /// Prices offers, those aside that are there already. How many are new.
-    fn add(&mut self, p: &Pricing<'_>, mut more: Vec<Offer>) -> Result<usize, PlaceError> {
+    pub(crate) fn add(
+        &mut self,
+        p: &Pricing<'_>,
+        mut more: Vec<Offer>,
+    ) -> Result<usize, PlaceError> {
         let same = |a: &Offer, b: &Offer| {
             a.key == b.key && a.candidate.region.nodes == b.candidate.region.nodes
         };
@@ -262,7 +266,7 @@ impl Priced {
         Ok(count)
     }
 
-    fn covering<'a>(
+    pub(crate) fn covering<'a>(
         &'a self,
         p: &Pricing<'a>,
         costs: &'a [Option<f64>],

@@ -228,11 +228,12 @@ impl Field {
             (None, None) => entries.iter().position(|e| e.refused.is_none()).unwrap_or(0),
         };
         let mut ratio = None;
-        // The fastest mix first: those behind it have a try where it is not faster beyond noise.
+        // The fastest mix first: those behind it have a try where it is not faster beyond noise. Medians tell only
+        // who is worth it, for a machine may have been slower for one of the two.
         for &(m, _) in mixes.iter().take(MOST_MIXES) {
-            let Some(s) = best_single.filter(|&s| median(&entries[m]) < median(&entries[s])) else {
-                break;
-            };
+            let times = |s| median(&entries[m]).zip(median(&entries[s]));
+            let is_close = |&s: &usize| times(s).is_some_and(|(m, s)| m <= CLOSE * s);
+            let Some(s) = best_single.filter(is_close) else { break };
             let paired = match c.cx.cancel.is_cancelled() {
                 false => timing::compare(c, &mut entries, m, s, &mut warnings)?,
                 true => None,

@@ -199,15 +199,24 @@ impl Field {
     pub(crate) fn in_plan(&mut self, c: &Contest<'_>) -> Result<InPlan, Error> {
         let all: Vec<f64> = self.entries.iter().filter_map(median_ns).collect();
         let best = all.into_iter().fold(f64::INFINITY, f64::min);
-        let near = |e: &Entry| median_ns(e).is_some_and(|ns| ns <= FAR * best);
         let mut known: Vec<Option<Vec<Option<f64>>>> = Vec::new();
         for entry in &self.entries {
             known.push(known_in_plan(c, entry)?);
         }
         let mut tracing: Vec<(usize, Vec<Vec<Duration>>)> = Vec::new();
-        for (i, entry) in self.entries.iter().enumerate() {
-            let parts = c.placed[entry.placed].prediction.is_some();
-            if parts && near(entry) && known[i].is_none() && entry.open.is_some() {
+        for (i, entry) in self.entries.iter_mut().enumerate() {
+            let near = median_ns(entry).is_some_and(|ns| ns <= FAR * best);
+            if !near || known[i].is_some() || c.placed[entry.placed].prediction.is_none() {
+                continue;
+            }
+            let is_over = c.deadline.is_some_and(|d| Instant::now() >= d);
+            if entry.open.is_none() && !c.exhausted && !is_over {
+                // Its time was known from before.
+                if let Ok(opened) = verify::open(c, entry.placed, &entry.key) {
+                    entry.hold(opened);
+                }
+            }
+            if entry.open.is_some() {
                 tracing.push((i, Vec::new()));
             }
         }
