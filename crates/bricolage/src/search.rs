@@ -289,9 +289,13 @@ fn refine(
         if field.has(&s.contest(&placed.all, floors, exhausted), &again) {
             break;
         }
-        made.push(again.chosen());
+        let chosen = again.chosen();
         placed.all.push(again);
         field.enter(&s.contest(&placed.all, floors, exhausted))?;
+        // What there was no time to verify and time is left to a search with more.
+        if field.median_ns(placed.all.len() - 1).is_some() {
+            made.push(chosen);
+        }
     }
     if !s.cx.cancel.is_cancelled() {
         let text =

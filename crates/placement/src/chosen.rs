@@ -36,7 +36,7 @@ impl Placed {
 }
 
 impl Priced {
-    /// The cover by exactly these choices of an earlier search; `None` where one of them is not offered any more.
+    /// The cover by exactly these choices of an earlier search; `None` where one of them cannot be had any more.
     pub fn place_chosen(
         &mut self,
         p: &Pricing<'_>,
@@ -66,7 +66,11 @@ impl Priced {
         let is_over = || p.is_over(p.cover_deadline);
         let covering = self.covering(p, &costs, &is_over, conversions);
         let is_chosen = |offer: &Offer| all.contains(&Chosen::of(offer));
-        let covered = covering.cover(&is_chosen, &[], name)?;
-        Ok(Some(covered.placed))
+        match covering.cover(&is_chosen, &[], name) {
+            Ok(covered) => Ok(Some(covered.placed)),
+            // One of them was refused since.
+            Err(PlaceError::Problem(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Which offers are worth measuring, by the prices of those that were measured before them.
 
-use crate::{Form, Offer};
+use crate::{Form, Offer, stretches::macs};
 use bricolage_ir::{Graph, NodeId};
 use bricolage_measure::Record;
 use std::collections::HashMap;
@@ -110,11 +110,7 @@ impl<'a> Prospects<'a> {
 
 /// The nodes of an offer's region that multiply and add.
 fn multiplying(graph: &Graph, offer: &Offer) -> Vec<NodeId> {
-    let macs = |n: NodeId| {
-        let node = graph.node(n);
-        node.op.work(&graph.facts(&node.inputs), &graph.output_facts(n)).map_or(0, |w| w.macs)
-    };
-    offer.candidate.region.nodes.iter().copied().filter(|&n| macs(n) > 0).collect()
+    offer.candidate.region.nodes.iter().copied().filter(|&n| macs(graph, n) > 0).collect()
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(crate) fn offer_merged(graph: &Graph, placed: &Placed, setting: &Setting) ->
 }
 
 /// Multiplications and additions of a node.
-fn macs(graph: &Graph, node: NodeId) -> u64 {
+pub(crate) fn macs(graph: &Graph, node: NodeId) -> u64 {
     let n = graph.node(node);
     n.op.work(&graph.facts(&n.inputs), &graph.output_facts(node)).map_or(0, |w| w.macs)
 }
