@@ -522,3 +522,25 @@ fn logarithms_of_sums_err_by_a_share_of_the_sum() {
         Error::between(&first(exact.as_tensor().unwrap()), &first(noisy.as_tensor().unwrap()));
     assert!((1e-9..1e-6).contains(&own.max_abs), "{own}");
 }
+
+/// One element survives, and it is the sum of a product that most draws would leave as it is.
+#[test]
+fn a_lonely_element_meets_noise_in_every_draw() {
+    let mut g = Graph::new("lonely");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[8]));
+    let number = |g: &mut Graph, name: &str, v: f32| g.constant(name, Tensor::of(&[], &[v]));
+    let (times, plus) = (number(&mut g, "times", 0.17), number(&mut g, "plus", -0.51));
+    let y = g.add1(Binary::Mul, &[x, times], origin("mul")).unwrap();
+    let y = g.add1(Binary::Add, &[y, plus], origin("add")).unwrap();
+    let y = g.add1(Unary::Relu, &[y], origin("relu")).unwrap();
+    g.outputs = vec![y];
+    let data = [Datum::from(Tensor::generate(DType::F32, &[8], |i| i as f64 - 4.0 + 1e-3))];
+    let exact = evaluate(&g, &data).unwrap();
+    let reference = [exact[0].as_tensor()];
+    // A rounding of the product, which is near 0.51, is one of the difference, which is near 2e-4.
+    let product = f64::from(f32::EPSILON) / 4.0;
+    for seed in 0..64 {
+        let all = tolerances(&g, &data, &reference, &|_| None, &|_| 0.0, seed).unwrap();
+        assert!((8.0 * product..64.0 * product).contains(&all[0].max_abs), "{seed}: {:?}", all[0]);
+    }
+}

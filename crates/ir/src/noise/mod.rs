@@ -14,16 +14,22 @@
 //! next to 0 too: a divisor of it that rounding may make 0 is taken for 0, after which nothing is asked. The magnitude
 //! of sums is that of all results of an op, or, where these are few, that of sums of such terms which do not cancel.
 
+mod of_ops;
+
 use crate::{
     EvalError, Graph, Inputs, NodeId, Op, Role, Tolerance, ValueId,
     evaluate::{evaluate_from, learn_sizes, solve_symbols},
-    ops::{Binary, Late, PoolKind, ReduceKind, Unary},
+    ops::Binary,
 };
 use bricolage_tensor::{DType, Datum, Dim, Rng, Tensor, Type};
+use of_ops::{
+    divisor_terms, hidden_sum, is_exact, logarithm_terms, sums_with, takes_difference, uncancelled,
+    variance_terms,
+};
 use std::collections::{HashMap, HashSet};
 
 /// An output of fewer elements that are not 0 may by chance meet next to no noise, which is mostly in shares of
-/// them: [`tolerances`] draws several times.
+/// them: [`tolerances`] draws several times, and no element keeps its value in a draw.
 const FEW: usize = 64;
 const DRAWS: u64 = 4;
 
@@ -42,7 +48,8 @@ pub fn tolerances(
     let few = reference.iter().flatten().any(|t| t.dtype().is_float() && has_few(t));
     let mut all = vec![Tolerance::EXACT; reference.len()];
     for draw in 0..if few { DRAWS } else { 1 } {
-        let noisy = evaluate_noisy_from(graph, inputs, exact, extra, seed.wrapping_add(draw))?;
+        let draws = Draws { rng: Rng::new(seed.wrapping_add(draw)), moves_all: few };
+        let noisy = evaluate_noisy_from(graph, inputs, exact, extra, draws)?;
         for ((allowed, reference), noisy) in all.iter_mut().zip(reference).zip(&noisy) {
             if let (Some(reference), Some(noisy)) = (reference, noisy.as_tensor()) {
                 *allowed = allowed.max(Tolerance::from_floor(reference, noisy));
@@ -69,7 +76,7 @@ pub fn evaluate_noisy(
     extra: &dyn Fn(NodeId) -> f64,
     seed: u64,
 ) -> Result<Vec<Datum>, EvalError> {
-    evaluate_noisy_from(graph, inputs, &|_| None, extra, seed)
+    evaluate_noisy_from(graph, inputs, &|_| None, extra, Draws::new(seed))
 }
 
 /// [`evaluate_noisy`], where `exact` may know the contents of values without noise: a node is not
@@ -79,9 +86,8 @@ fn evaluate_noisy_from(
     inputs: &[Datum],
     exact: &dyn Fn(ValueId) -> Option<Tensor>,
     extra: &dyn Fn(NodeId) -> f64,
-    seed: u64,
+    mut draws: Draws,
 ) -> Result<Vec<Datum>, EvalError> {
-    let mut rng = Rng::new(seed);
     let divisors = divisors(graph, inputs, exact)?;
     let mut noisy: HashSet<ValueId> = HashSet::new();
     let mut contents: HashMap<ValueId, Datum> = HashMap::new();
@@ -115,7 +121,7 @@ fn evaluate_noisy_from(
                 _ => continue,
             };
             let sizes = Sizes { own, ..Sizes::ROUNDED };
-            disturbed.push((i, with_noise(t, sizes, &mut rng).into()));
+            disturbed.push((i, with_noise(t, sizes, &mut draws).into()));
         }
         for (i, datum) in &disturbed {
             operands[*i] = Some(datum);
@@ -160,7 +166,7 @@ fn evaluate_noisy_from(
                         .map_or(0.0, |n| t.dtype().epsilon() / 2.0 * (1.0 + n / 2.0).sqrt());
                     let flat = flat.max(hidden);
                     let sizes = Sizes { terms, share: extra(id), own, flat, uncancelled };
-                    with_noise(&t, sizes, &mut rng).into()
+                    with_noise(&t, sizes, &mut draws).into()
                 }
                 other => {
                     if !untouched {
@@ -229,9 +235,9 @@ fn with_zeros(exact: &Tensor, noisy: &Tensor) -> Tensor {
 /// The tensors with the error of one rounding of every float element: what no runtime can tell from the
 /// tensors themselves. For graphs that cannot be evaluated here.
 pub fn disturb(tensors: &[Tensor], seed: u64) -> Vec<Tensor> {
-    let mut rng = Rng::new(seed);
+    let mut draws = Draws::new(seed);
     let one = |t: &Tensor| match t.dtype().is_float() {
-        true => with_noise(t, Sizes::ROUNDED, &mut rng),
+        true => with_noise(t, Sizes::ROUNDED, &mut draws),
         false => t.clone(),
     };
     tensors.iter().map(one).collect()
@@ -241,129 +247,6 @@ fn element_count(graph: &Graph, value: ValueId) -> u64 {
     match &graph.fact(value).ty {
         Type::Tensor(t) => t.shape.element_count().unwrap_or(1),
         _ => 1,
-    }
-}
-
-/// Whether all implementations give the same bits: there is at most one rounding, of one operand.
-fn is_exact(op: &Op) -> bool {
-    use Unary::{Abs, Ceil, Floor, Neg, Relu, Round, Sign};
-    match op {
-        Op::Unary(f) => matches!(f, Abs | Neg | Sign | Ceil | Floor | Round | Relu),
-        Op::Binary(f) => matches!(f, Binary::Min | Binary::Max),
-        Op::Reduce(r) => matches!(r.kind, ReduceKind::Max | ReduceKind::Min),
-        Op::Pool(p) => matches!(p.kind, PoolKind::Max { .. }),
-        Op::Clip(_) | Op::Select(_) | Op::Cast(_) | Op::BitCast(_) => true,
-        Op::Quantize(_) | Op::Dequantize(_) => true,
-        Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Tile(_) => true,
-        Op::Concat(_) | Op::Split(_) | Op::Slice(_) | Op::Pad(_) | Op::Trilu(_) => true,
-        Op::Gather(_) | Op::GatherElements(_) | Op::GatherNd(_) | Op::TopK(_) => true,
-        Op::Compress(_) | Op::Unique(_) | Op::Sequence(_) | Op::Optional(_) => true,
-        Op::Lookup(_) | Op::Random(_) | Op::Text(_) => true,
-        Op::Dynamic(d) => d.op != Late::Range,
-        Op::OneHot(_) | Op::DepthToSpace(_) | Op::SpaceToDepth(_) => true,
-        _ => false,
-    }
-}
-
-/// Whether an op begins with a difference of its first operand and something of like size: its rounding
-/// is an error of the operand.
-fn takes_difference(op: &Op) -> bool {
-    matches!(op, Op::Softmax(_) | Op::LayerNorm(_) | Op::GroupNorm(_) | Op::BatchNorm(_))
-}
-
-/// Terms of the sums that an op takes with this operand in each of many steps, whose errors the next steps
-/// carry on: they are those of as many roundings of the operand, whatever it is multiplied by.
-fn sums_with(op: &Op, operand: usize, content: &Tensor) -> Option<f64> {
-    match (op, operand) {
-        // The weights of the input and of the state.
-        (Op::Recurrent(_), 1 | 2) => content.dims().last().map(|&n| n as f64),
-        _ => None,
-    }
-}
-
-/// Terms of the sum that divides each element of a result, and whose error is therefore a share of it.
-fn divisor_terms(op: &Op, result: &Tensor) -> Option<f64> {
-    match op {
-        Op::Softmax(s) if !s.log => result.dims().get(s.axis).map(|&n| n as f64),
-        _ => None,
-    }
-}
-
-/// Terms of a sum with the error that a variance may bring to each element of a result, as a share of it. ONNX
-/// defines it as the mean of squares less the square of the mean: that difference takes over the error of
-/// both, and its root half of that.
-fn variance_terms(op: &Op, operand: &Tensor) -> Option<f64> {
-    let dims = operand.dims();
-    let size = |dims: &[i64]| dims.iter().product::<i64>() as usize;
-    let (lane, epsilon) = match op {
-        Op::LayerNorm(l) if l.rms => return Some(size(dims.get(l.axis..)?) as f64 / 4.0),
-        Op::LayerNorm(l) => (size(dims.get(l.axis..)?), l.epsilon.get()),
-        Op::GroupNorm(g) => (size(dims.get(1..)?) / g.groups.max(1) as usize, g.epsilon.get()),
-        _ => return None,
-    };
-    let values = operand.to_f64();
-    let times = |lane: &[f64]| {
-        let n = lane.len() as f64;
-        let mean = lane.iter().sum::<f64>() / n;
-        let variance = lane.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
-        let times = 1.0 + mean * mean / (variance + epsilon);
-        if times.is_finite() { times } else { 1.0 }
-    };
-    let times = values.chunks(lane.max(1)).map(times).fold(1.0, f64::max);
-    Some(lane as f64 * times * times / 4.0)
-}
-
-/// Terms of the sum whose logarithm a result is or has in it: a share of the sum is an absolute error of it.
-fn logarithm_terms(op: &Op, result: &Tensor, terms: u64) -> Option<f64> {
-    match op {
-        Op::Softmax(s) if s.log => result.dims().get(s.axis).map(|&n| n as f64),
-        Op::Reduce(r) if matches!(r.kind, ReduceKind::LogSum | ReduceKind::LogSumExp) => {
-            Some(terms as f64)
-        }
-        _ => None,
-    }
-}
-
-/// A function may be computed by a sum that nearly cancels: `1 + erf(x / sqrt(2))` or `exp(x) - 1`, or
-/// `1/2 + tanh(x / 2) / 2` for a logistic one. The rounding of its terms, in `f32` for narrower types, is an
-/// absolute error of the result, times the operand where that multiplies the sum.
-fn hidden_sum(op: &Op, operand: &Tensor) -> f64 {
-    let Op::Unary(function) = *op else { return 0.0 };
-    let roundoff = operand.dtype().epsilon().min(DType::F32.epsilon()) / 2.0;
-    // How far the operand goes below 0, up to where the sum is 0 in `f64` and in narrower types.
-    let below = |in_f64: f64, in_f32: f64| {
-        let least = operand.to_f64().into_iter().fold(0.0f64, f64::min);
-        (-least).min(if operand.dtype() == DType::F64 { in_f64 } else { in_f32 })
-    };
-    let times = match function {
-        Unary::Sigmoid => 0.5,
-        Unary::Silu => below(37.0, 18.0) / 2.0,
-        Unary::Gelu | Unary::GeluTanh => below(8.5, 6.0) / 2.0,
-        Unary::Elu { alpha } | Unary::Celu { alpha } => alpha.get().abs(),
-        Unary::Selu { alpha, gamma } => (alpha.get() * gamma.get()).abs(),
-        _ => 0.0,
-    };
-    times * roundoff
-}
-
-/// The magnitude that sums of so many terms have where the terms are of random sign. Among many results some have it;
-/// of a few each may be one whose terms cancel, and errs no less for that. 0 where the op is no such sum.
-fn uncancelled(op: &Op, operands: &[Option<&Datum>], terms: u64) -> f64 {
-    let rms = |i: usize| {
-        let tensor = operands.get(i).copied().flatten().and_then(|d| d.as_tensor());
-        let values = tensor.map(Tensor::to_f64).unwrap_or_default();
-        let finite = || values.iter().filter(|v| v.is_finite());
-        (finite().map(|v| v * v).sum::<f64>() / finite().count().max(1) as f64).sqrt()
-    };
-    let root = (terms as f64).sqrt();
-    match op {
-        Op::Reduce(reduce) => match reduce.kind {
-            ReduceKind::Sum => rms(0) * root,
-            ReduceKind::Mean => rms(0) / root,
-            _ => 0.0,
-        },
-        Op::MatMul(_) | Op::Conv(_) => rms(0) * rms(1) * root,
-        _ => 0.0,
     }
 }
 
@@ -387,6 +270,29 @@ impl Sizes {
     const ROUNDED: Sizes = Sizes { terms: 1, share: 0.0, own: 1.0, flat: 0.0, uncancelled: 0.0 };
 }
 
+/// Where errors are drawn from.
+struct Draws {
+    rng: Rng,
+    /// Whether every error is at least the distance to the next number, which is the least by which two
+    /// results can differ: about two of three errors of half of it are rounded away.
+    moves_all: bool,
+}
+
+impl Draws {
+    fn new(seed: u64) -> Draws {
+        Draws { rng: Rng::new(seed), moves_all: false }
+    }
+
+    /// An error of this standard deviation, where the next number is no further away than `distance`.
+    fn error(&mut self, spread: f64, distance: f64) -> f64 {
+        let error = spread * self.rng.normal();
+        match self.moves_all && error.abs() < distance {
+            true => distance.copysign(error),
+            false => error,
+        }
+    }
+}
+
 /// How a type rounds.
 #[derive(Clone, Copy)]
 struct Unit {
@@ -397,7 +303,7 @@ struct Unit {
 }
 
 /// The tensor with errors of these sizes.
-fn with_noise(tensor: &Tensor, sizes: Sizes, rng: &mut Rng) -> Tensor {
+fn with_noise(tensor: &Tensor, sizes: Sizes, draws: &mut Draws) -> Tensor {
     let (dtype, dims) = (tensor.dtype(), tensor.dims());
     let roundoff = dtype.epsilon() / 2.0;
     let least = match dtype {
@@ -408,9 +314,9 @@ fn with_noise(tensor: &Tensor, sizes: Sizes, rng: &mut Rng) -> Tensor {
     let unit = Unit { roundoff, least };
     if dtype == DType::F32 {
         let round = |v| v as f32;
-        return Tensor::of(dims, &noisy(&tensor.elements::<f32>(), unit, sizes, round, rng));
+        return Tensor::of(dims, &noisy(&tensor.elements::<f32>(), unit, sizes, round, draws));
     }
-    let values = noisy(&tensor.to_f64(), unit, sizes, |v| v, rng);
+    let values = noisy(&tensor.to_f64(), unit, sizes, |v| v, draws);
     Tensor::from_f64(dtype, dims, &values)
 }
 
@@ -419,7 +325,7 @@ fn noisy<T: Copy + Into<f64>>(
     Unit { roundoff, least }: Unit,
     Sizes { terms, share, own, flat, uncancelled }: Sizes,
     round: impl Fn(f64) -> T,
-    rng: &mut Rng,
+    draws: &mut Draws,
 ) -> Vec<T> {
     let finite = || values.iter().map(|&v| v.into()).filter(|v| v.is_finite());
     let squares: f64 = finite().map(|v| v * v).sum();
@@ -436,7 +342,7 @@ fn noisy<T: Copy + Into<f64>>(
         let v: f64 = value.into();
         match v.is_finite() {
             _ if v.abs() < least => round(0.0),
-            true => round(v + spread(v) * rng.normal()),
+            true => round(v + draws.error(spread(v), 2.0 * roundoff * v.abs())),
             false => value,
         }
     };

@@ -1,0 +1,130 @@
+//! What errors the steps inside an op make.
+
+use crate::{
+    Op,
+    ops::{Binary, Late, PoolKind, ReduceKind, Unary},
+};
+use bricolage_tensor::{DType, Datum, Tensor};
+
+/// Whether all implementations give the same bits: there is at most one rounding, of one operand.
+pub(super) fn is_exact(op: &Op) -> bool {
+    use Unary::{Abs, Ceil, Floor, Neg, Relu, Round, Sign};
+    match op {
+        Op::Unary(f) => matches!(f, Abs | Neg | Sign | Ceil | Floor | Round | Relu),
+        Op::Binary(f) => matches!(f, Binary::Min | Binary::Max),
+        Op::Reduce(r) => matches!(r.kind, ReduceKind::Max | ReduceKind::Min),
+        Op::Pool(p) => matches!(p.kind, PoolKind::Max { .. }),
+        Op::Clip(_) | Op::Select(_) | Op::Cast(_) | Op::BitCast(_) => true,
+        Op::Quantize(_) | Op::Dequantize(_) => true,
+        Op::Reshape(_) | Op::Transpose(_) | Op::Expand(_) | Op::Tile(_) => true,
+        Op::Concat(_) | Op::Split(_) | Op::Slice(_) | Op::Pad(_) | Op::Trilu(_) => true,
+        Op::Gather(_) | Op::GatherElements(_) | Op::GatherNd(_) | Op::TopK(_) => true,
+        Op::Compress(_) | Op::Unique(_) | Op::Sequence(_) | Op::Optional(_) => true,
+        Op::Lookup(_) | Op::Random(_) | Op::Text(_) => true,
+        Op::Dynamic(d) => d.op != Late::Range,
+        Op::OneHot(_) | Op::DepthToSpace(_) | Op::SpaceToDepth(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether an op begins with a difference of its first operand and something of like size: its rounding
+/// is an error of the operand.
+pub(super) fn takes_difference(op: &Op) -> bool {
+    matches!(op, Op::Softmax(_) | Op::LayerNorm(_) | Op::GroupNorm(_) | Op::BatchNorm(_))
+}
+
+/// Terms of the sums that an op takes with this operand in each of many steps, whose errors the next steps
+/// carry on: they are those of as many roundings of the operand, whatever it is multiplied by.
+pub(super) fn sums_with(op: &Op, operand: usize, content: &Tensor) -> Option<f64> {
+    match (op, operand) {
+        // The weights of the input and of the state.
+        (Op::Recurrent(_), 1 | 2) => content.dims().last().map(|&n| n as f64),
+        _ => None,
+    }
+}
+
+/// Terms of the sum that divides each element of a result, and whose error is therefore a share of it.
+pub(super) fn divisor_terms(op: &Op, result: &Tensor) -> Option<f64> {
+    match op {
+        Op::Softmax(s) if !s.log => result.dims().get(s.axis).map(|&n| n as f64),
+        _ => None,
+    }
+}
+
+/// Terms of a sum with the error that a variance may bring to each element of a result, as a share of it. ONNX
+/// defines it as the mean of squares less the square of the mean: that difference takes over the error of
+/// both, and its root half of that.
+pub(super) fn variance_terms(op: &Op, operand: &Tensor) -> Option<f64> {
+    let dims = operand.dims();
+    let size = |dims: &[i64]| dims.iter().product::<i64>() as usize;
+    let (lane, epsilon) = match op {
+        Op::LayerNorm(l) if l.rms => return Some(size(dims.get(l.axis..)?) as f64 / 4.0),
+        Op::LayerNorm(l) => (size(dims.get(l.axis..)?), l.epsilon.get()),
+        Op::GroupNorm(g) => (size(dims.get(1..)?) / g.groups.max(1) as usize, g.epsilon.get()),
+        _ => return None,
+    };
+    let values = operand.to_f64();
+    let times = |lane: &[f64]| {
+        let n = lane.len() as f64;
+        let mean = lane.iter().sum::<f64>() / n;
+        let variance = lane.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+        let times = 1.0 + mean * mean / (variance + epsilon);
+        if times.is_finite() { times } else { 1.0 }
+    };
+    let times = values.chunks(lane.max(1)).map(times).fold(1.0, f64::max);
+    Some(lane as f64 * times * times / 4.0)
+}
+
+/// Terms of the sum whose logarithm a result is or has in it: a share of the sum is an absolute error of it.
+pub(super) fn logarithm_terms(op: &Op, result: &Tensor, terms: u64) -> Option<f64> {
+    match op {
+        Op::Softmax(s) if s.log => result.dims().get(s.axis).map(|&n| n as f64),
+        Op::Reduce(r) if matches!(r.kind, ReduceKind::LogSum | ReduceKind::LogSumExp) => {
+            Some(terms as f64)
+        }
+        _ => None,
+    }
+}
+
+/// A function may be computed by a sum that nearly cancels: `1 + erf(x / sqrt(2))` or `exp(x) - 1`, or
+/// `1/2 + tanh(x / 2) / 2` for a logistic one. The rounding of its terms, in `f32` for narrower types, is an
+/// absolute error of the result, times the operand where that multiplies the sum.
+pub(super) fn hidden_sum(op: &Op, operand: &Tensor) -> f64 {
+    let Op::Unary(function) = *op else { return 0.0 };
+    let roundoff = operand.dtype().epsilon().min(DType::F32.epsilon()) / 2.0;
+    // How far the operand goes below 0, up to where the sum is 0 in `f64` and in narrower types.
+    let below = |in_f64: f64, in_f32: f64| {
+        let least = operand.to_f64().into_iter().fold(0.0f64, f64::min);
+        (-least).min(if operand.dtype() == DType::F64 { in_f64 } else { in_f32 })
+    };
+    let times = match function {
+        Unary::Sigmoid => 0.5,
+        Unary::Silu => below(37.0, 18.0) / 2.0,
+        Unary::Gelu | Unary::GeluTanh => below(8.5, 6.0) / 2.0,
+        Unary::Elu { alpha } | Unary::Celu { alpha } => alpha.get().abs(),
+        Unary::Selu { alpha, gamma } => (alpha.get() * gamma.get()).abs(),
+        _ => 0.0,
+    };
+    times * roundoff
+}
+
+/// The magnitude that sums of so many terms have where the terms are of random sign. Among many results some have it;
+/// of a few each may be one whose terms cancel, and errs no less for that. 0 where the op is no such sum.
+pub(super) fn uncancelled(op: &Op, operands: &[Option<&Datum>], terms: u64) -> f64 {
+    let rms = |i: usize| {
+        let tensor = operands.get(i).copied().flatten().and_then(|d| d.as_tensor());
+        let values = tensor.map(Tensor::to_f64).unwrap_or_default();
+        let finite = || values.iter().filter(|v| v.is_finite());
+        (finite().map(|v| v * v).sum::<f64>() / finite().count().max(1) as f64).sqrt()
+    };
+    let root = (terms as f64).sqrt();
+    match op {
+        Op::Reduce(reduce) => match reduce.kind {
+            ReduceKind::Sum => rms(0) * root,
+            ReduceKind::Mean => rms(0) / root,
+            _ => 0.0,
+        },
+        Op::MatMul(_) | Op::Conv(_) => rms(0) * rms(1) * root,
+        _ => 0.0,
+    }
+}
