@@ -206,23 +206,24 @@ fn plans(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Contested, 
                 placed.all.retain(|p| !names.contains(&p.name));
                 placed.all.push(whole);
             }
+            if exhausted {
+                recall(s, &pricing, &conversions, &mut placed)?;
+            }
             field.enter(&s.contest(&placed.all, &floors, exhausted))?;
-            let limit = cx.goal.time_limit.filter(|_| !exhausted);
-            let deadline = limit.and_then(|l| started.checked_add(l.mul_f64(REFINING)));
-            let late = |over: Option<Instant>| if exhausted { Some(started) } else { over };
-            bench.set_deadline(late(deadline));
-            let pricing = Pricing {
-                first_deadline: late(deadline),
-                deadline: late(deadline),
-                cover_deadline: match exhausted {
-                    true => pricing.cover_deadline,
-                    false => deadline,
-                },
-                ..pricing
-            };
-            let more = MeasuredConversions::new(&pricing, cx.registry);
-            refine(s, &pricing, &more, &mut placed, (&mut field, &floors, exhausted))?;
-            conversions.doubted.borrow_mut().extend(more.doubted.take());
+            if !exhausted {
+                let limit = cx.goal.time_limit;
+                let deadline = limit.and_then(|l| started.checked_add(l.mul_f64(REFINING)));
+                bench.set_deadline(deadline);
+                let pricing = Pricing {
+                    first_deadline: deadline,
+                    deadline,
+                    cover_deadline: deadline,
+                    ..pricing
+                };
+                let more = MeasuredConversions::new(&pricing, cx.registry);
+                refine(s, &pricing, &more, &mut placed, (&mut field, &floors))?;
+                conversions.doubted.borrow_mut().extend(more.doubted.take());
+            }
         }
         Method::Greedy => field.enter(&s.contest(&placed.all, &floors, exhausted))?,
         Method::CollageV1 => {
@@ -250,30 +251,17 @@ fn refine(
     pricing: &Pricing<'_>,
     conversions: &MeasuredConversions<'_>,
     placed: &mut Placements,
-    (field, floors, exhausted): (&mut contest::Field, &contest::Floors, bool),
+    (field, floors): (&mut contest::Field, &contest::Floors),
 ) -> Result<(), Error> {
     let is_over = || {
         let late = pricing.deadline.is_some_and(|d| Instant::now() >= d);
         late || s.cx.cancel.is_cancelled()
     };
-    let note = format!("refined {}", pricing.contents);
-    if exhausted {
-        // What an earlier search made is what a repeated one has.
-        let known = s.database.note(&note)?.and_then(|text| serde_json::from_str(&text).ok());
-        let known: Vec<Vec<Chosen>> = known.unwrap_or_default();
-        for (round, chosen) in known.iter().enumerate() {
-            let (name, priced) = (refined_name(round), &mut placed.priced);
-            let again = priced.place_chosen(pricing, s.cx.registry, conversions, chosen, &name)?;
-            placed.all.extend(again);
-        }
-        return field.enter(&s.contest(&placed.all, floors, exhausted));
-    }
-    let mut made: Vec<Vec<Chosen>> = Vec::new();
     for round in 0..ROUNDS {
         if is_over() {
             break;
         }
-        let in_plan = field.in_plan(&s.contest(&placed.all, floors, exhausted))?;
+        let in_plan = field.in_plan(&s.contest(&placed.all, floors, false))?;
         if round == 0 {
             let all = (0..placed.all.len()).filter_map(|i| field.median_ns(i));
             let best = all.fold(f64::INFINITY, f64::min);
@@ -284,29 +272,62 @@ fn refine(
                 engines.filter_map(|b| s.cx.registry.get(&b).ok().cloned()).collect();
             placed.priced.widen(pricing, &engines)?;
         }
-        let name = refined_name(round);
+        let name = format!("mixed {}", round + 2);
         let again = placed.priced.place_again(pricing, conversions, &in_plan, &name)?;
-        if field.has(&s.contest(&placed.all, floors, exhausted), &again) {
+        if field.has(&s.contest(&placed.all, floors, false), &again) {
             break;
         }
-        let chosen = again.chosen();
         placed.all.push(again);
-        field.enter(&s.contest(&placed.all, floors, exhausted))?;
-        // What there was no time to verify and time is left to a search with more.
-        if field.median_ns(placed.all.len() - 1).is_some() {
-            made.push(chosen);
-        }
+        field.enter(&s.contest(&placed.all, floors, false))?;
     }
-    if !s.cx.cancel.is_cancelled() {
-        let text =
-            serde_json::to_string(&made).map_err(|e| Error::Internal { what: e.to_string() })?;
-        s.database.set_note(&note, &text)?;
+    if s.cx.cancel.is_cancelled() {
+        return Ok(());
     }
-    Ok(())
+    // What there was no time to verify and time is left to a search with more.
+    let covers = placed.all.iter().enumerate().filter(|(_, p)| p.prediction.is_some());
+    let timed = covers.filter(|(i, _)| field.median_ns(*i).is_some());
+    let timed: Vec<(&str, Vec<Chosen>)> = timed.map(|(_, p)| (&*p.name, p.chosen())).collect();
+    let text =
+        serde_json::to_string(&timed).map_err(|e| Error::Internal { what: e.to_string() })?;
+    Ok(s.database.set_note(&covers_of(pricing.contents), &text)?)
 }
 
-fn refined_name(round: usize) -> String {
-    format!("mixed {}", round + 2)
+/// Under which the database keeps the covers that a search timed, by their names.
+fn covers_of(search: &str) -> String {
+    format!("covers {search}")
+}
+
+/// Takes the covers that an earlier search timed for those made now: what it measured since the first of them
+/// may tell in favour of others, which only a longer search times.
+fn recall(
+    s: &Subject<'_>,
+    pricing: &Pricing<'_>,
+    conversions: &MeasuredConversions<'_>,
+    placed: &mut Placements,
+) -> Result<(), Error> {
+    let known = s.database.note(&covers_of(pricing.contents))?;
+    let known = known.and_then(|text| serde_json::from_str(&text).ok());
+    let known: Vec<(String, Vec<Chosen>)> = known.unwrap_or_default();
+    let bound_ns = placed.all.iter().find_map(|p| p.prediction).map_or(0.0, |p| p.bound_ns);
+    let mut recalled = Vec::new();
+    for (name, chosen) in known {
+        if let Some(same) = placed.all.iter().find(|p| p.chosen() == chosen) {
+            recalled.push(Placed { name, ..same.clone() });
+            continue;
+        }
+        let (registry, priced) = (s.cx.registry, &mut placed.priced);
+        let again = priced.place_chosen(pricing, registry, conversions, &chosen, &name)?;
+        recalled.extend(again.map(|cover| Placed {
+            prediction: cover.prediction.map(|p| p.known_before(bound_ns)),
+            ..cover
+        }));
+    }
+    if !recalled.is_empty() {
+        placed.all.retain(|p| p.prediction.is_none());
+        recalled.append(&mut placed.all);
+        placed.all = recalled;
+    }
+    Ok(())
 }
 
 /// How much of the time limit goes into measuring regions. The rest is for whole plans: each is opened,

@@ -86,6 +86,12 @@ impl Prediction {
     pub fn gap(&self) -> f64 {
         gap(self.sum_ns, self.bound_ns, self.exact)
     }
+
+    /// That of a cover that was known before, where no cover costs less than `bound_ns`.
+    pub fn known_before(self, bound_ns: f64) -> Prediction {
+        let bound_ns = bound_ns.min(self.sum_ns);
+        Prediction { bound_ns, exact: false, finder: Finder::Incumbent, ..self }
+    }
 }
 
 impl From<&Solution> for Prediction {

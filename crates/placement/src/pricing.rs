@@ -213,13 +213,14 @@ pub fn price(p: &Pricing<'_>, offers: &[Offer]) -> Result<(Vec<Price>, Effort), 
     let total = waiting.len();
     let mut news: HashSet<usize> = HashSet::new();
     for (done, mut group) in waiting.into_iter().enumerate() {
-        group.retain(|&i| match prospects.hopeless(&records, i) {
-            Some(why) => {
-                records[i] = Some(Record::Refused(why));
-                false
+        for &i in &group {
+            if let Some(why) = prospects.hopeless(&records, i) {
+                let record = Record::Refused(why);
+                p.keep(&offers[i].key, &record)?;
+                records[i] = Some(record);
             }
-            None => true,
-        });
+        }
+        group.retain(|&i| records[i].is_none());
         if group.is_empty() {
             continue;
         }

@@ -112,7 +112,7 @@ pub(crate) struct Field {
 
 impl Field {
     /// Enters the placements of the contest that have not entered yet. Where the database does not know one,
-    /// all are verified and timed in turn.
+    /// all are verified and timed in turn, unless the search is exhausted and another one is known.
     pub(crate) fn enter(&mut self, c: &Contest<'_>) -> Result<(), Error> {
         let nodes: Vec<NodeId> = c.graph.nodes().collect();
         let least = least_ns(c.graph, &nodes, &[], c.cx.goal.threads);
@@ -155,6 +155,9 @@ impl Field {
                 refused,
                 _scratch: None,
             });
+        }
+        if c.exhausted && self.entries.iter().any(|e| e.measured.is_some()) {
+            return Ok(());
         }
         self.measured += news;
         let entries = &mut self.entries;

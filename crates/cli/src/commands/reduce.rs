@@ -159,6 +159,7 @@ fn outputs(
     let bytes = bricolage_onnx::export(graph)?;
     std::fs::write(file.path(), bytes).map_err(Error::file("write", file.path()))?;
     let named = super::run::name_inputs(graph, tensors);
-    let mut open = bench::open_peer(file.path(), backend, setting, graph, &named)?;
+    let (threads, outputs) = (setup::threads(setting), super::run::output_names(graph));
+    let mut open = bench::open_peer(file.path(), backend, threads, &outputs, &named)?;
     bricolage::worker::OpenPlan::outputs(&mut open)
 }

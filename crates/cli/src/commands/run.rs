@@ -109,7 +109,8 @@ fn on_backend(
         return on_ours(graph, backend, setting, tensors);
     }
     let named = name_inputs(graph, tensors);
-    let mut open = super::bench::open_peer(path, backend, setting, graph, &named)?;
+    let (threads, outputs) = (setup::threads(setting), output_names(graph));
+    let mut open = super::bench::open_peer(path, backend, threads, &outputs, &named)?;
     open.outputs()
 }
 
@@ -120,6 +121,11 @@ pub(crate) fn name_inputs(
 ) -> Vec<(String, Tensor)> {
     let names = graph.inputs.iter().map(|&v| graph.value(v).name.to_string());
     names.zip(tensors.iter().cloned()).collect()
+}
+
+/// Names of what a graph gives, in its order.
+pub(crate) fn output_names(graph: &bricolage_ir::Graph) -> Vec<String> {
+    graph.outputs.iter().map(|&v| graph.value(v).name.to_string()).collect()
 }
 
 /// Least, largest and mean element; NaN where there is no number, `None` without elements.
