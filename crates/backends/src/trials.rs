@@ -2,7 +2,7 @@
 
 use bricolage_backend::{Backend, Candidate, Packed, Policy, Region, Setting};
 use bricolage_ir::{
-    Error, Graph, Op, Tolerance, ValueId, evaluate, evaluate_from, evaluate_noisy, origin,
+    Error, Graph, NodeId, Op, Tolerance, ValueId, evaluate, evaluate_from, evaluate_noisy, origin,
 };
 use bricolage_runtime::{
     Cancel, DeviceId, Dims, Kernel, Operand, PoolOptions, Queue, Run, RunError, ThreadPool,
@@ -63,7 +63,11 @@ impl Case {
 
 /// The whole graph as one region.
 pub(crate) fn whole(graph: &Graph) -> Region {
-    let nodes = graph.order();
+    region(graph, graph.order())
+}
+
+/// These nodes as one region.
+pub(crate) fn region(graph: &Graph, nodes: Vec<NodeId>) -> Region {
     let boundary = graph.boundary(&nodes);
     let (inputs, constants, outputs) = (boundary.inputs, boundary.constants, boundary.outputs);
     Region { nodes, inputs, constants, outputs }

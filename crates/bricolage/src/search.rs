@@ -2,7 +2,7 @@
 //! contest between whole plans.
 
 use crate::{
-    Cx, Error, Evolution, Progress, contest, evolution, inputs, line,
+    Cx, Error, Evolution, Progress, contest, evolution, inputs, inspect, line,
     worker::{Benches, Worker},
 };
 use bricolage_ir::Graph;
@@ -91,7 +91,10 @@ impl<'a> Subject<'a> {
             observed: self.observed,
             tensors: self.tensors,
             database: self.database,
-            deadline: cx.goal.time_limit.and_then(|limit| self.started.checked_add(limit)),
+            deadline: cx.goal.time_limit.and_then(|limit| {
+                let saving = saving_time(limit, self.graph);
+                self.started.checked_add(limit.saturating_sub(saving))
+            }),
             exhausted,
             scratch: cx.cache.join("scratch"),
             placed,
@@ -344,6 +347,13 @@ fn search_time(limit: Duration, graph: &Graph, observed: &Observed<'_>) -> Durat
     // The graph before rewriting is evaluated once as well.
     let plans = PLANS + (2 * FLOORS + 1) * start.elapsed();
     limit.saturating_sub(plans).clamp(limit.mul_f64(0.25), limit.mul_f64(0.7))
+}
+
+/// What is left of the time limit for saving: weights are packed, hashed and written.
+fn saving_time(limit: Duration, graph: &Graph) -> Duration {
+    const BYTES_A_SECOND: f64 = 200e6;
+    let weights = inspect::weight_bytes(graph) as f64;
+    Duration::from_secs_f64(weights / BYTES_A_SECOND).min(limit.mul_f64(0.2))
 }
 
 /// Between two attempts to get the machine's lock.

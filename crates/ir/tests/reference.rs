@@ -544,3 +544,28 @@ fn a_lonely_element_meets_noise_in_every_draw() {
         assert!((8.0 * product..64.0 * product).contains(&all[0].max_abs), "{seed}: {:?}", all[0]);
     }
 }
+
+/// The reciprocal of what is next to 0 has all of the error of the whole tensor.
+#[test]
+fn an_element_with_all_of_the_error_is_drawn_more_than_once() {
+    let mut g = Graph::new("pole");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[1024]));
+    let number = |g: &mut Graph, name: &str, v: f32| g.constant(name, Tensor::of(&[], &[v]));
+    let (times, plus) = (number(&mut g, "times", 0.17), number(&mut g, "plus", -0.51));
+    let one = number(&mut g, "one", 1.0);
+    let y = g.add1(Binary::Mul, &[x, times], origin("mul")).unwrap();
+    let y = g.add1(Binary::Add, &[y, plus], origin("add")).unwrap();
+    let y = g.add1(Binary::Div, &[one, y], origin("div")).unwrap();
+    g.outputs = vec![y];
+    let x = |i: usize| if i == 7 { 3.001 } else { i as f64 + 10.0 };
+    let data = [Datum::from(Tensor::generate(DType::F32, &[1024], x))];
+    let exact = evaluate(&g, &data).unwrap();
+    let pole = exact[0].as_tensor().unwrap().to_f64()[7];
+    // Half a unit in the last place of the product, times the square of the pole.
+    let error = f64::from(f32::EPSILON) / 4.0 * pole * pole;
+    for seed in 0..64 {
+        let reference = [exact[0].as_tensor()];
+        let all = tolerances(&g, &data, &reference, &|_| None, &|_| 0.0, seed).unwrap();
+        assert!((error..64.0 * error).contains(&all[0].max_abs), "{seed}: {:?}", all[0]);
+    }
+}

@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::trials::{self, Case, SETTING, check_candidate, drawn, here, run, whole};
-use bricolage_ir::ops::{Binary, Cast, Conv, Gather, LayerNorm, MatMul, Softmax, Unary};
-use bricolage_ir::{Real, evaluate};
+use bricolage_ir::ops::{
+    Binary, Cast, Conv, Coordinates, Gather, Interpolation, LayerNorm, MatMul, Resize, Rounding,
+    Softmax, Transpose, Unary,
+};
+use bricolage_ir::{Real, ValueId, evaluate};
 use bricolage_runtime::RunError;
-use bricolage_tensor::{Format, Shape};
+use bricolage_tensor::{DType, Format, Shape};
 
 fn library() -> Option<OpenVino> {
     here(OpenVino::VARIABLE, |named| OpenVino::find(Some(named), None))
@@ -67,7 +70,8 @@ fn pointwise_ops_alone_are_compiled_only_when_asked_for() {
 fn what_it_would_compute_with_other_numbers_is_refused() {
     let found = |case: &Case, node| check_node(&case.graph, node).unwrap_err();
     fn check_node(graph: &Graph, value: ValueId) -> Result<(), String> {
-        super::check(graph, graph.producer(value).unwrap())
+        let node = graph.producer(value).unwrap();
+        admission::check(graph, &trials::region(graph, vec![node]))
     }
     let mut case = Case::new();
     let x = case.input(Tensor::of(&[2], &[1i64, 2]));
@@ -96,6 +100,28 @@ fn what_it_would_compute_with_other_numbers_is_refused() {
         let nearest = case.op(resize, &[image]);
         let why = check_node(&case.graph, nearest).err();
         assert_eq!(why.is_some_and(|why| why.contains("half-way")), refused, "{from} to {to}");
+    }
+}
+
+#[test]
+fn heads_are_not_taken_for_queries() {
+    for (queries, refused) in [(4, true), (5, false)] {
+        let mut case = Case::new();
+        let dims = [2, 4, queries, 8];
+        let [q, k, v] = [1, 2, 3].map(|seed| case.input(drawn(DType::F32, &dims, seed)));
+        let half = case.constant(Tensor::of(&[], &[0.5f32]));
+        let scaled = case.op(Binary::Mul, &[half, q]);
+        let scores = case.op(MatMul { transpose_rhs: true, ..PLAIN_PRODUCT }, &[scaled, k]);
+        let weights = case.op(Softmax { axis: 3, log: false }, &[scores]);
+        let mix = case.op(PLAIN_PRODUCT, &[weights, v]);
+        let swapped = case.op(Transpose { perm: vec![0, 2, 1, 3] }, &[mix]);
+        case.graph.outputs = vec![swapped];
+        let found = admission::check(&case.graph, &whole(&case.graph));
+        assert_eq!(found.is_err_and(|why| why.contains("heads")), refused, "{queries} queries");
+        if !refused {
+            let kinds = ["MatMul+Transpose", "Binary+MatMul+Softmax+MatMul+Transpose"];
+            check(case, &[swapped], &kinds);
+        }
     }
 }
 
