@@ -3,7 +3,7 @@
 use bricolage_ir::{Graph, Role};
 use bricolage_memory::{Held, Schedule, Use, fit};
 use bricolage_runtime::ALIGNMENT;
-use bricolage_tensor::{Tensor, Type};
+use bricolage_tensor::Type;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -42,18 +42,6 @@ pub struct Inspection {
     pub plain_peak_bytes: Option<u64>,
 }
 
-fn weights(graph: &Graph) -> impl Iterator<Item = &Tensor> {
-    graph.values().filter_map(|v| match &graph.value(v).role {
-        Role::Constant(t) | Role::State(t) => Some(t),
-        _ => None,
-    })
-}
-
-/// Bytes of all constants and states.
-pub(crate) fn weight_bytes(graph: &Graph) -> u64 {
-    weights(graph).map(|t| t.bytes().len() as u64).sum()
-}
-
 /// Looks at a graph without changing it.
 pub fn inspect(graph: &Graph) -> Inspection {
     let port = |&v: &bricolage_ir::ValueId| Port {
@@ -68,9 +56,15 @@ pub fn inspect(graph: &Graph) -> Inspection {
         let work = node.op.work(&graph.facts(&node.inputs), &graph.output_facts(id));
         macs = macs.zip(work.map(|w| w.macs)).and_then(|(a, b)| a.checked_add(b));
     }
-    let floats = weights(graph).filter(|t| t.dtype().is_float());
-    let parameters = floats.map(|t| t.len() as u64).sum();
-    let weight_bytes = weight_bytes(graph);
+    let (mut parameters, mut weight_bytes) = (0, 0);
+    for value in graph.values() {
+        if let Role::Constant(t) | Role::State(t) = &graph.value(value).role {
+            weight_bytes += t.bytes().len() as u64;
+            if t.dtype().is_float() {
+                parameters += t.len() as u64;
+            }
+        }
+    }
     let schedule = plain_schedule(graph);
     let activations =
         schedule.as_ref().map(|s| s.values.iter().filter(|v| !v.external).map(|v| v.bytes).sum());

@@ -2,7 +2,7 @@
 //! contest between whole plans.
 
 use crate::{
-    Cx, Error, Evolution, Progress, contest, evolution, inputs, inspect, line,
+    Cx, Error, Evolution, Progress, constant_bytes, contest, evolution, inputs, line,
     worker::{Benches, Worker},
 };
 use bricolage_ir::Graph;
@@ -349,11 +349,11 @@ fn search_time(limit: Duration, graph: &Graph, observed: &Observed<'_>) -> Durat
     limit.saturating_sub(plans).clamp(limit.mul_f64(0.25), limit.mul_f64(0.7))
 }
 
-/// What is left of the time limit for saving: weights are packed, hashed and written.
+/// What is left of the time limit for saving: kernels are compiled, and weights packed, hashed and written.
 fn saving_time(limit: Duration, graph: &Graph) -> Duration {
-    const BYTES_A_SECOND: f64 = 200e6;
-    let weights = inspect::weight_bytes(graph) as f64;
-    Duration::from_secs_f64(weights / BYTES_A_SECOND).min(limit.mul_f64(0.2))
+    const BYTES_A_SECOND: f64 = 100e6;
+    let weights = constant_bytes(graph) as f64;
+    Duration::from_secs_f64(weights / BYTES_A_SECOND).min(limit.mul_f64(0.1))
 }
 
 /// Between two attempts to get the machine's lock.

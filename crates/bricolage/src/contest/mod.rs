@@ -289,9 +289,16 @@ impl Field {
         }
         let in_plan = timing::known_in_plan(c, &entries[chosen])?.unwrap_or_default();
         let key = entries[chosen].key.clone();
+        let shown = entries[chosen].open.as_mut().and_then(|open| {
+            open.resume();
+            open.outputs().ok()
+        });
         drop(entries);
         let emitted = line::emit_checked(c.cx.registry, &c.cx.goal, c.graph, &c.placed[placed])?;
-        let outputs = verify::final_outputs(c, placed, &emitted)?;
+        let outputs = match shown {
+            Some(outputs) => outputs.into_iter().map(|(_, t)| t).collect(),
+            None => verify::final_outputs(c, placed, &emitted)?,
+        };
         let note = c.database.note(&format!("verified {}", blake3::hash(key.0.as_bytes())))?;
         let verified = note.and_then(|n| serde_json::from_str::<verify::Verified>(&n).ok());
         // Other bits than those that were compared are compared themselves.

@@ -5,14 +5,19 @@
 //! roundoff `u` errs by about `u sqrt(k / 2)` of its magnitude: the partial sums of terms of random
 //! sign grow with the square root of their number, and each addition rounds once (Higham and Mary,
 //! *A new approach to probabilistic rounding error analysis*, 2019). Whatever the rest of the graph
-//! does to these errors, it does to the injected ones. Ops that work in several steps get the errors
-//! of the steps: a difference taken first disturbs the operand, a sum that divides the result disturbs
-//! the result, by a share of it or, where its logarithm is taken, by as much as that share is, and a sum
-//! that nearly cancels inside a function disturbs it by the rounding of the sum's terms. Sums of products whose results go into the next ones, as in
-//! recurrent layers, disturb the weights. Ops that every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that
-//! they pass on stays 0, however large its factor. A remainder by 0 is no number, while one by what is next to 0 is
-//! next to 0 too: a divisor of it that rounding may make 0 is taken for 0, after which nothing is asked. The magnitude
-//! of sums is that of all results of an op, or, where these are few, that of sums of such terms which do not cancel.
+//! does to these errors, it does to the injected ones. Each moves its value to the next number at least, which
+//! is the least by which two results can differ: of errors half as far most would be rounded away, and where few
+//! elements make the result, nothing would be left of them.
+//!
+//! Ops that work in several steps get the errors of the steps: a difference taken first disturbs the operand, a
+//! sum that divides the result disturbs the result, by a share of it or, where its logarithm is taken, by as much
+//! as that share is, and a sum that nearly cancels inside a function disturbs it by the rounding of the sum's
+//! terms. Sums of products whose results go into the next ones, as in recurrent layers, disturb the weights. Ops
+//! that every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that they
+//! pass on stays 0, however large its factor. A remainder by 0 is no number, while one by what is next to 0 is
+//! next to 0 too: a divisor of it that rounding may make 0 is taken for 0, after which nothing is asked. The
+//! magnitude of sums is that of all results of an op, or, where these are few, that of sums of such terms which do
+//! not cancel.
 
 mod of_ops;
 
@@ -29,10 +34,10 @@ use of_ops::{
 use std::collections::{HashMap, HashSet};
 
 /// An output of fewer elements that are not 0 may by chance meet next to no noise, which is mostly in shares of
-/// them: [`tolerances`] draws several times, and no element keeps its value in a draw.
+/// them: [`tolerances`] draws several times.
 const FEW: usize = 64;
 const DRAWS: u64 = 4;
-/// So it does where no more than about so many elements have most of the error of one draw.
+/// Where no more than about so many elements have most of the error of one draw, it draws once more.
 const CONCENTRATED: f64 = 8.0;
 
 /// How far each output of `graph` may be from `reference`, in the graph's order, when nothing but
@@ -52,13 +57,12 @@ pub fn tolerances(
     let mut draws = if few { DRAWS } else { 1 };
     let mut draw = 0;
     while draw < draws {
-        let source = Draws { rng: Rng::new(seed.wrapping_add(draw)), moves_all: few };
-        let noisy = evaluate_noisy_from(graph, inputs, exact, extra, source)?;
+        let noisy = evaluate_noisy_from(graph, inputs, exact, extra, seed.wrapping_add(draw))?;
         for ((allowed, reference), noisy) in all.iter_mut().zip(reference).zip(&noisy) {
             if let (Some(reference), Some(noisy)) = (reference, noisy.as_tensor()) {
                 *allowed = allowed.max(Tolerance::from_floor(reference, noisy));
                 if reference.dtype().is_float() && erring(reference, noisy) < CONCENTRATED {
-                    draws = DRAWS;
+                    draws = draws.max(2);
                 }
             }
         }
@@ -104,7 +108,7 @@ pub fn evaluate_noisy(
     extra: &dyn Fn(NodeId) -> f64,
     seed: u64,
 ) -> Result<Vec<Datum>, EvalError> {
-    evaluate_noisy_from(graph, inputs, &|_| None, extra, Draws::new(seed))
+    evaluate_noisy_from(graph, inputs, &|_| None, extra, seed)
 }
 
 /// [`evaluate_noisy`], where `exact` may know the contents of values without noise: a node is not
@@ -114,8 +118,9 @@ fn evaluate_noisy_from(
     inputs: &[Datum],
     exact: &dyn Fn(ValueId) -> Option<Tensor>,
     extra: &dyn Fn(NodeId) -> f64,
-    mut draws: Draws,
+    seed: u64,
 ) -> Result<Vec<Datum>, EvalError> {
+    let mut rng = Rng::new(seed);
     let divisors = divisors(graph, inputs, exact)?;
     let mut noisy: HashSet<ValueId> = HashSet::new();
     let mut contents: HashMap<ValueId, Datum> = HashMap::new();
@@ -149,7 +154,7 @@ fn evaluate_noisy_from(
                 _ => continue,
             };
             let sizes = Sizes { own, ..Sizes::ROUNDED };
-            disturbed.push((i, with_noise(t, sizes, &mut draws).into()));
+            disturbed.push((i, with_noise(t, sizes, &mut rng).into()));
         }
         for (i, datum) in &disturbed {
             operands[*i] = Some(datum);
@@ -194,7 +199,7 @@ fn evaluate_noisy_from(
                         .map_or(0.0, |n| t.dtype().epsilon() / 2.0 * (1.0 + n / 2.0).sqrt());
                     let flat = flat.max(hidden);
                     let sizes = Sizes { terms, share: extra(id), own, flat, uncancelled };
-                    with_noise(&t, sizes, &mut draws).into()
+                    with_noise(&t, sizes, &mut rng).into()
                 }
                 other => {
                     if !untouched {
@@ -263,9 +268,9 @@ fn with_zeros(exact: &Tensor, noisy: &Tensor) -> Tensor {
 /// The tensors with the error of one rounding of every float element: what no runtime can tell from the
 /// tensors themselves. For graphs that cannot be evaluated here.
 pub fn disturb(tensors: &[Tensor], seed: u64) -> Vec<Tensor> {
-    let mut draws = Draws::new(seed);
+    let mut rng = Rng::new(seed);
     let one = |t: &Tensor| match t.dtype().is_float() {
-        true => with_noise(t, Sizes::ROUNDED, &mut draws),
+        true => with_noise(t, Sizes::ROUNDED, &mut rng),
         false => t.clone(),
     };
     tensors.iter().map(one).collect()
@@ -298,29 +303,6 @@ impl Sizes {
     const ROUNDED: Sizes = Sizes { terms: 1, share: 0.0, own: 1.0, flat: 0.0, uncancelled: 0.0 };
 }
 
-/// Where errors are drawn from.
-struct Draws {
-    rng: Rng,
-    /// Whether every error is at least the distance to the next number, which is the least by which two
-    /// results can differ: about two of three errors of half of it are rounded away.
-    moves_all: bool,
-}
-
-impl Draws {
-    fn new(seed: u64) -> Draws {
-        Draws { rng: Rng::new(seed), moves_all: false }
-    }
-
-    /// An error of this standard deviation, where the next number is no further away than `distance`.
-    fn error(&mut self, spread: f64, distance: f64) -> f64 {
-        let error = spread * self.rng.normal();
-        match self.moves_all && error.abs() < distance {
-            true => distance.copysign(error),
-            false => error,
-        }
-    }
-}
-
 /// How a type rounds.
 #[derive(Clone, Copy)]
 struct Unit {
@@ -331,7 +313,7 @@ struct Unit {
 }
 
 /// The tensor with errors of these sizes.
-fn with_noise(tensor: &Tensor, sizes: Sizes, draws: &mut Draws) -> Tensor {
+fn with_noise(tensor: &Tensor, sizes: Sizes, rng: &mut Rng) -> Tensor {
     let (dtype, dims) = (tensor.dtype(), tensor.dims());
     let roundoff = dtype.epsilon() / 2.0;
     let least = match dtype {
@@ -342,9 +324,9 @@ fn with_noise(tensor: &Tensor, sizes: Sizes, draws: &mut Draws) -> Tensor {
     let unit = Unit { roundoff, least };
     if dtype == DType::F32 {
         let round = |v| v as f32;
-        return Tensor::of(dims, &noisy(&tensor.elements::<f32>(), unit, sizes, round, draws));
+        return Tensor::of(dims, &noisy(&tensor.elements::<f32>(), unit, sizes, round, rng));
     }
-    let values = noisy(&tensor.to_f64(), unit, sizes, |v| v, draws);
+    let values = noisy(&tensor.to_f64(), unit, sizes, |v| v, rng);
     Tensor::from_f64(dtype, dims, &values)
 }
 
@@ -353,7 +335,7 @@ fn noisy<T: Copy + Into<f64>>(
     Unit { roundoff, least }: Unit,
     Sizes { terms, share, own, flat, uncancelled }: Sizes,
     round: impl Fn(f64) -> T,
-    draws: &mut Draws,
+    rng: &mut Rng,
 ) -> Vec<T> {
     let finite = || values.iter().map(|&v| v.into()).filter(|v| v.is_finite());
     let squares: f64 = finite().map(|v| v * v).sum();
@@ -370,7 +352,10 @@ fn noisy<T: Copy + Into<f64>>(
         let v: f64 = value.into();
         match v.is_finite() {
             _ if v.abs() < least => round(0.0),
-            true => round(v + draws.error(spread(v), 2.0 * roundoff * v.abs())),
+            true => {
+                let error = spread(v) * rng.normal();
+                round(v + error.abs().max(2.0 * roundoff * v.abs()).copysign(error))
+            }
             false => value,
         }
     };
