@@ -102,6 +102,9 @@ fn lacks(graph: &Graph, op: &Op, inputs: &[Option<ValueId>]) -> Option<&'static 
         {
             Some("counts what lies beyond the padding into the mean of a last window")
         }
+        Op::Binary(Binary::Prelu) if is_row(graph, inputs) => {
+            Some("takes a row of slopes for those of channels")
+        }
         Op::LayerNorm(norm) if has_other_weights(graph, norm, inputs) => {
             Some("takes weights of a norm for those of the normalised dims, whatever their shape")
         }
@@ -125,6 +128,16 @@ fn lacks(graph: &Graph, op: &Op, inputs: &[Option<ValueId>]) -> Option<&'static 
         }
         _ => None,
     }
+}
+
+/// Whether a second operand of several elements has one dim, which is not the channels' of the first.
+fn is_row(graph: &Graph, inputs: &[Option<ValueId>]) -> bool {
+    let shape = |i: usize| {
+        let ty = graph.fact(inputs.get(i).copied().flatten()?).ty.as_tensor();
+        ty.map(|t| &t.shape)
+    };
+    let (Some(x), Some(row)) = (shape(0), shape(1)) else { return false };
+    x.len() > 2 && row.len() == 1 && row.element_count() != Some(1)
 }
 
 /// Whether a weight of a norm has another shape than the dims that are normalised.

@@ -124,7 +124,9 @@ pub(super) fn uncancelled(op: &Op, operands: &[Option<&Datum>], terms: u64) -> f
             ReduceKind::Mean => rms(0) / root,
             _ => 0.0,
         },
-        Op::MatMul(_) | Op::Conv(_) => rms(0) * rms(1) * root,
+        Op::Pool(pool) if matches!(pool.kind, PoolKind::Average { .. }) => rms(0) / root,
+        Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) => rms(0) * rms(1) * root,
+        Op::Einsum(_) if operands.len() == 2 => rms(0) * rms(1) * root,
         _ => 0.0,
     }
 }
