@@ -101,19 +101,18 @@ impl Audit {
                 values.iter().map(|&v| contents.content(graph, v)).collect()
             };
             let (old_inputs, new_inputs) = (gather(&border)?, gather(&operands)?);
-            let wanted = gather(&replaced)?;
             let bind = |g: &Graph| g.bind(&|s| contents.sizes.get(s).map(|&n| Dim::from(n)));
             let (old, new) = (bind(&before)?, bind(&after)?);
-            let found = evaluate(&new, &new_inputs)?;
-            let floors = [floors(&old, &old_inputs)?, floors(&new, &new_inputs)?];
-            for (i, (wanted, found)) in wanted.iter().zip(&found).enumerate() {
+            // What was replaced before may round otherwise, so contents of the whole graph tell nothing here.
+            let (wanted, found) = (outputs(&old, &old_inputs)?, outputs(&new, &new_inputs)?);
+            for (i, found) in found.iter().enumerate() {
                 let name = &graph.value(replaced[i]).name;
-                let sides = [old.find(name), new.outputs.get(i).copied()];
-                let floor = |(side, floors): (&Option<ValueId>, &HashMap<ValueId, Tolerance>)| {
-                    side.and_then(|v| floors.get(&v)).copied().unwrap_or(Tolerance::EXACT)
-                };
-                let [a, b] = [0, 1].map(|i| floor((&sides[i], &floors[i])));
-                let Some(difference) = difference(wanted, found, &a.plus(b)) else { continue };
+                let at = old.find(name).and_then(|v| old.outputs.iter().position(|&o| o == v));
+                let wanted = at.map(|at| &wanted[at]);
+                let wanted = wanted
+                    .ok_or_else(|| Unjudged(format!("`{name}` is no result of what goes")))?;
+                let allowed = wanted.1.plus(found.1);
+                let Some(difference) = difference(&wanted.0, &found.0, &allowed) else { continue };
                 let inputs = old_inputs.iter().filter_map(|d| d.as_tensor().cloned()).collect();
                 return Ok(Some(Caught {
                     rule,
@@ -143,12 +142,12 @@ fn difference(wanted: &Datum, found: &Datum, allowed: &Tolerance) -> Option<Stri
     (share.is_nan() || share > 1.0).then(|| format!("{error}; allowed {:.3e}", allowed.max_abs))
 }
 
-/// How far each output may be off by rounding alone.
-fn floors(graph: &Graph, inputs: &[Datum]) -> Result<HashMap<ValueId, Tolerance>, Unjudged> {
+/// Each output, and how far it may be off by rounding alone.
+fn outputs(graph: &Graph, inputs: &[Datum]) -> Result<Vec<(Datum, Tolerance)>, Unjudged> {
     let exact = evaluate(graph, inputs)?;
-    let exact: Vec<Option<&Tensor>> = exact.iter().map(Datum::as_tensor).collect();
-    let all = tolerances(graph, inputs, &exact, &|_| None, &|_| 0.0, 1)?;
-    Ok(graph.outputs.iter().copied().zip(all).collect())
+    let tensors: Vec<Option<&Tensor>> = exact.iter().map(Datum::as_tensor).collect();
+    let allowed = tolerances(graph, inputs, &tensors, &|_| None, &|_| 0.0, 1)?;
+    Ok(exact.into_iter().zip(allowed).collect())
 }
 
 fn origins(graph: &Graph, nodes: &[NodeId]) -> String {
