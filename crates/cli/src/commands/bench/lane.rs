@@ -113,7 +113,7 @@ impl Lane {
         Ok(Lane { name, backend, threads, source, named, samples, starts, first: None })
     }
 
-    /// Starts it, checks its outputs where there is something to check them by, and leaves it paused.
+    /// Starts it, and checks its outputs where there is something to check them by.
     pub(super) fn start(&mut self, judged: Option<&Judged>) -> Result<RemotePlan, Error> {
         let mut open = self.start_on(&self.named)?;
         if self.first.is_none() {
@@ -126,7 +126,6 @@ impl Lane {
         if let Some(judged) = judged {
             self.verify(&mut open, judged)?;
         }
-        open.pause();
         Ok(open)
     }
 

@@ -7,7 +7,7 @@
 use super::lane::{Judged, Lane};
 use bricolage::{
     Error,
-    worker::{Alone, RemotePlan},
+    worker::{Alone, OpenPlan, RemotePlan},
 };
 use bricolage_measure::{Measurement, Ratio, Sample};
 use bricolage_tensor::Rng;
@@ -50,7 +50,9 @@ pub(super) fn sample(
     for start in 0..starts {
         let mut open = Vec::new();
         for (i, lane) in lanes.iter_mut().enumerate().filter(|&(i, _)| !known[i]) {
-            open.push((i, lane.start(judged)?));
+            let mut plan = lane.start(judged)?;
+            plan.pause();
+            open.push((i, plan));
         }
         let mut slowest = SAMPLE;
         for (i, plan) in &mut open {
