@@ -229,12 +229,16 @@ pub fn sample_inputs(graph: &Graph, seed: u64) -> Result<Vec<Tensor>, Error> {
     Ok(tensors)
 }
 
-/// Types and contents of the inputs, one line each: what was verified with others is not verified.
+/// The nodes of a graph, and types and contents of its inputs: what was found with others does not hold here.
 pub(crate) fn contents_name(graph: &Graph, tensors: &[Tensor]) -> String {
     let one = |(&v, t): (&ValueId, &Tensor)| {
         format!("input {} {}\n", graph.fact(v), blake3::hash(t.bytes()).to_hex())
     };
-    graph.inputs.iter().zip(tensors).map(one).collect()
+    // Other rewrites make another graph of one model, in which numbers mean other nodes.
+    let nodes = graph.order();
+    let structure = blake3::hash(format!("{nodes:?}\n{}", graph.canonical(&nodes)).as_bytes());
+    let inputs: String = graph.inputs.iter().zip(tensors).map(one).collect();
+    format!("graph {}\n{inputs}", structure.to_hex())
 }
 
 /// How [`sample_inputs`] draws each input, one line each.

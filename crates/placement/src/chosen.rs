@@ -7,6 +7,7 @@ use crate::{
 use bricolage_backend::Registry;
 use bricolage_ir::NodeId;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// What was chosen for a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +52,11 @@ impl Priced {
         };
         // Runs of neighbours that were made one region are not proposed by themselves.
         let mut joined = Vec::new();
+        let here: HashSet<u32> = p.graph.nodes().map(|n| n.0).collect();
         for chosen in missing(self) {
+            if !chosen.nodes.iter().all(|n| here.contains(n)) {
+                return Ok(None);
+            }
             let nodes: Vec<NodeId> = chosen.nodes.iter().map(|&n| NodeId(n)).collect();
             if let Ok(backend) = registry.get(&chosen.backend) {
                 joined.extend(offer_jointly(p.graph, backend, &nodes, &p.setting).ok());
