@@ -111,8 +111,11 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     for kind in items(&list["missing"]).filter_map(Value::as_str) {
         println!("not found: {kind}");
     }
-    if !options.fetch_only {
-        write(&root.join(PAGE), &page(&all, &list))?;
+    let unknown = all.iter().filter(|m| !m.folder.join("result.json").is_file()).count();
+    match unknown {
+        _ if options.fetch_only => {}
+        0 => write(&root.join(PAGE), &page(&all, &list))?,
+        _ => println!("{PAGE} is as it was: {unknown} of {} models have no result", all.len()),
     }
     if wrong.is_empty() { Ok(()) } else { Err(format!("wrong results: {}", wrong.join(", "))) }
 }
