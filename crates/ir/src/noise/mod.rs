@@ -351,8 +351,7 @@ fn noisy<T: Copy + Into<f64>>(
     let with_error = |&value: &T| {
         let v: f64 = value.into();
         match v.is_finite() {
-            // Within its absolute error it may be 0, which some of what follows asks.
-            _ if v.abs() < least.max(flat) => round(0.0),
+            _ if v.abs() < least => round(0.0),
             true => {
                 let error = spread(v) * rng.normal();
                 round(v + error.abs().max(2.0 * roundoff * v.abs()).copysign(error))
