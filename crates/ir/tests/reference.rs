@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails, also in the functions that tests share
 
 use bricolage_ir::{
-    Error, Graph, Inputs, Op, Real, Tolerance, evaluate, evaluate_noisy, ops::*, origin, tolerances,
+    Error, Graph, Inputs, Op, Real, Tolerance, ValueId, evaluate, evaluate_noisy, ops::*, origin,
+    tolerances,
 };
 use bricolage_tensor::{DType, Datum, Dim, Shape, Tensor, TensorType};
 
@@ -523,15 +524,20 @@ fn logarithms_of_sums_err_by_a_share_of_the_sum() {
     assert!((1e-9..1e-6).contains(&own.max_abs), "{own}");
 }
 
+/// `0.17 x - 0.51` of an input of so many elements: next to 0 where `x` is next to 3.
+fn nearly_cancelled(g: &mut Graph, elements: i64) -> ValueId {
+    let x = g.input("x", TensorType::fixed(DType::F32, &[elements]));
+    let number = |g: &mut Graph, name: &str, v: f32| g.constant(name, Tensor::of(&[], &[v]));
+    let (times, plus) = (number(g, "times", 0.17), number(g, "plus", -0.51));
+    let y = g.add1(Binary::Mul, &[x, times], origin("mul")).unwrap();
+    g.add1(Binary::Add, &[y, plus], origin("add")).unwrap()
+}
+
 /// One element survives, and it is the sum of a product that most draws would leave as it is.
 #[test]
 fn a_lonely_element_meets_noise_in_every_draw() {
     let mut g = Graph::new("lonely");
-    let x = g.input("x", TensorType::fixed(DType::F32, &[8]));
-    let number = |g: &mut Graph, name: &str, v: f32| g.constant(name, Tensor::of(&[], &[v]));
-    let (times, plus) = (number(&mut g, "times", 0.17), number(&mut g, "plus", -0.51));
-    let y = g.add1(Binary::Mul, &[x, times], origin("mul")).unwrap();
-    let y = g.add1(Binary::Add, &[y, plus], origin("add")).unwrap();
+    let y = nearly_cancelled(&mut g, 8);
     let y = g.add1(Unary::Relu, &[y], origin("relu")).unwrap();
     g.outputs = vec![y];
     let data = [Datum::from(Tensor::generate(DType::F32, &[8], |i| i as f64 - 4.0 + 1e-3))];
@@ -549,12 +555,8 @@ fn a_lonely_element_meets_noise_in_every_draw() {
 #[test]
 fn an_element_with_all_of_the_error_is_drawn_more_than_once() {
     let mut g = Graph::new("pole");
-    let x = g.input("x", TensorType::fixed(DType::F32, &[1024]));
-    let number = |g: &mut Graph, name: &str, v: f32| g.constant(name, Tensor::of(&[], &[v]));
-    let (times, plus) = (number(&mut g, "times", 0.17), number(&mut g, "plus", -0.51));
-    let one = number(&mut g, "one", 1.0);
-    let y = g.add1(Binary::Mul, &[x, times], origin("mul")).unwrap();
-    let y = g.add1(Binary::Add, &[y, plus], origin("add")).unwrap();
+    let y = nearly_cancelled(&mut g, 1024);
+    let one = g.constant("one", Tensor::of(&[], &[1f32]));
     let y = g.add1(Binary::Div, &[one, y], origin("div")).unwrap();
     g.outputs = vec![y];
     let x = |i: usize| if i == 7 { 3.001 } else { i as f64 + 10.0 };
