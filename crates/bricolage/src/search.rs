@@ -295,7 +295,7 @@ fn refine(
     Ok(s.database.set_note(&covers_of(pricing.contents), &text)?)
 }
 
-/// Under which the database keeps the covers that a search timed, by their names.
+/// Under which the database keeps the covers that a search timed, by their names, with what else could have been.
 fn covers_of(search: &str) -> String {
     format!("covers {search}")
 }
@@ -314,8 +314,8 @@ fn recall(
     let bound_ns = placed.all.iter().find_map(|p| p.prediction).map_or(0.0, |p| p.bound_ns);
     let mut recalled = Vec::new();
     for (name, chosen) in known {
-        if let Some(same) = placed.all.iter().find(|p| p.chosen() == chosen) {
-            recalled.push(Placed { name, ..same.clone() });
+        if let Some(same) = placed.all.iter().find(|p| p.is_by(&chosen)) {
+            recalled.push(Placed { name, ..same.clone().with_alternatives(&chosen) });
             continue;
         }
         let (registry, priced) = (s.cx.registry, &mut placed.priced);

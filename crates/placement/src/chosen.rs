@@ -1,43 +1,73 @@
 //! Covers in words that a later search of the same graph finds again.
 
 use crate::{
-    ConversionPrices, Offer, PlaceError, Placed, Priced, Pricing, covering::counted,
-    offers::offer_jointly,
+    Alternative, ConversionPrices, Offer, PlaceError, Placed, PlacedRegion, Priced, Pricing,
+    covering::counted, offers::offer_jointly,
 };
 use bricolage_backend::Registry;
 use bricolage_ir::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
-/// What was chosen for a region.
+/// A way to compute a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Chosen {
+struct Way {
     /// Name of the backend; `view` for a view.
     backend: String,
-    nodes: Vec<u32>,
+    nodes: Vec<NodeId>,
     /// Hash of the offer's cost key.
     key: String,
 }
 
-impl Chosen {
-    fn of(offer: &Offer) -> Chosen {
-        Chosen {
+impl Way {
+    fn of(offer: &Offer) -> Way {
+        Way {
             backend: offer.backend().to_owned(),
-            nodes: offer.candidate.region.nodes.iter().map(|n| n.0).collect(),
+            nodes: offer.candidate.region.nodes.clone(),
             key: blake3::hash(offer.key.0.as_bytes()).to_hex().to_string(),
         }
+    }
+}
+
+/// What was chosen for a region, and what else could have been.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Chosen {
+    way: Way,
+    alternatives: Vec<Alternative>,
+}
+
+impl Chosen {
+    fn of(region: &PlacedRegion) -> Chosen {
+        Chosen { way: Way::of(&region.offer), alternatives: region.alternatives.clone() }
     }
 }
 
 impl Placed {
     /// What was chosen, region by region.
     pub fn chosen(&self) -> Vec<Chosen> {
-        self.regions.iter().map(|r| Chosen::of(&r.offer)).collect()
+        self.regions.iter().map(Chosen::of).collect()
+    }
+
+    /// Whether every region is computed as `chosen` says.
+    pub fn is_by(&self, chosen: &[Chosen]) -> bool {
+        let is_by = |(region, c): (&PlacedRegion, &Chosen)| Way::of(&region.offer) == c.way;
+        self.regions.len() == chosen.len() && self.regions.iter().zip(chosen).all(is_by)
+    }
+
+    /// This, where what else could have been is what `chosen` says.
+    pub fn with_alternatives(mut self, chosen: &[Chosen]) -> Placed {
+        for region in &mut self.regions {
+            let way = Way::of(&region.offer);
+            if let Some(chosen) = chosen.iter().find(|c| c.way == way) {
+                region.alternatives = chosen.alternatives.clone();
+            }
+        }
+        self
     }
 }
 
 impl Priced {
-    /// The cover by exactly these choices of an earlier search; `None` where one of them cannot be had any more.
+    /// The cover by exactly these choices of an earlier search, with what else could have been then; `None` where one of them cannot be had any more.
     pub fn place_chosen(
         &mut self,
         p: &Pricing<'_>,
@@ -46,20 +76,19 @@ impl Priced {
         all: &[Chosen],
         name: &str,
     ) -> Result<Option<Placed>, PlaceError> {
-        let missing = |priced: &Priced| -> Vec<Chosen> {
-            let known: Vec<Chosen> = priced.offers.all.iter().map(Chosen::of).collect();
-            all.iter().filter(|c| !known.contains(c)).cloned().collect()
+        let missing = |priced: &Priced| -> Vec<&Way> {
+            let known: Vec<Way> = priced.offers.all.iter().map(Way::of).collect();
+            all.iter().map(|c| &c.way).filter(|way| !known.contains(way)).collect()
         };
         // Runs of neighbours that were made one region are not proposed by themselves.
         let mut joined = Vec::new();
-        let here: HashSet<u32> = p.graph.nodes().map(|n| n.0).collect();
-        for chosen in missing(self) {
-            if !chosen.nodes.iter().all(|n| here.contains(n)) {
+        let here: HashSet<NodeId> = p.graph.nodes().collect();
+        for way in missing(self) {
+            if !way.nodes.iter().all(|n| here.contains(n)) {
                 return Ok(None);
             }
-            let nodes: Vec<NodeId> = chosen.nodes.iter().map(|&n| NodeId(n)).collect();
-            if let Ok(backend) = registry.get(&chosen.backend) {
-                joined.extend(offer_jointly(p.graph, backend, &nodes, &p.setting).ok());
+            if let Ok(backend) = registry.get(&way.backend) {
+                joined.extend(offer_jointly(p.graph, backend, &way.nodes, &p.setting).ok());
             }
         }
         self.add(p, joined)?;
@@ -70,9 +99,12 @@ impl Priced {
         let costs: Vec<Option<f64>> = known.map(|(o, price)| counted(o, price)).collect();
         let is_over = || p.is_over(p.cover_deadline);
         let covering = self.covering(p, &costs, &is_over, conversions);
-        let is_chosen = |offer: &Offer| all.contains(&Chosen::of(offer));
+        let is_chosen = |offer: &Offer| {
+            let way = Way::of(offer);
+            all.iter().any(|c| c.way == way)
+        };
         match covering.cover(&is_chosen, &[], name) {
-            Ok(covered) => Ok(Some(covered.placed)),
+            Ok(covered) => Ok(Some(covered.placed.with_alternatives(all))),
             // One of them was refused since.
             Err(PlaceError::Problem(_)) => Ok(None),
             Err(error) => Err(error),

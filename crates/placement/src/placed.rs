@@ -5,10 +5,11 @@ use bricolage_backend::{BackendKind, Region};
 use bricolage_ir::{NodeId, Numerics, ValueId};
 use bricolage_measure::Measurement;
 use bricolage_tensor::Format;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Another way to compute nodes of a region.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
     /// Name of the backend.
     pub backend: String,
