@@ -22,14 +22,12 @@ impl Tolerance {
     pub const EXACT: Tolerance = Tolerance { max_abs: 0.0, relative_l2: 0.0 };
 
     /// Derived from the noise floor: the difference that rounding alone makes, as simulated by
-    /// [`crate::evaluate_noisy`]. Eight floors and four units in the last place of the largest
-    /// magnitude are allowed; integers and booleans must be equal.
+    /// [`crate::evaluate_noisy`]. Eight floors are allowed, and for floats four units in the last place of the
+    /// largest magnitude. Integers and booleans must therefore be equal unless rounding changes some: what is
+    /// quantised may be another integer, and so may the place of the largest of two that are nearly alike.
     pub fn from_floor(reference: &Tensor, noisy: &Tensor) -> Tolerance {
-        if !reference.dtype().is_float() {
-            return Tolerance::EXACT;
-        }
         let floor = Error::between(reference, noisy);
-        let ulp = reference.dtype().epsilon();
+        let ulp = if reference.dtype().is_float() { reference.dtype().epsilon() } else { 0.0 };
         Tolerance {
             max_abs: FLOORS * floor.max_abs + ULPS * ulp * floor.magnitude,
             relative_l2: FLOORS * floor.relative_l2 + ULPS * ulp,
@@ -95,25 +93,39 @@ impl Error {
         }
         match reference.dtype() {
             DType::F32 => Error::of(&reference.elements::<f32>(), &found.elements::<f32>()),
-            DType::I64 | DType::U64 => {
-                let mut pairs = reference.to_i64().into_iter().zip(found.to_i64());
-                let differ = pairs.position(|(a, b)| a != b);
-                differ.map_or_else(|| Error { max_abs: 0.0, relative_l2: 0.0, ..wrong(0) }, wrong)
+            DType::I64 => {
+                Error::of_integers(&reference.elements::<i64>(), &found.elements::<i64>())
+            }
+            DType::U64 => {
+                Error::of_integers(&reference.elements::<u64>(), &found.elements::<u64>())
             }
             _ => Error::of(&reference.to_f64(), &found.to_f64()),
         }
     }
 
+    /// Of integers that `f64` does not hold.
+    fn of_integers<T: Copy + Into<i128>>(reference: &[T], found: &[T]) -> Error {
+        let pairs = reference.iter().zip(found).map(|(&a, &b)| (a.into(), b.into()));
+        Error::of_differences(pairs.map(|(a, b): (i128, i128)| (a as f64, a.abs_diff(b) as f64)))
+    }
+
     fn of<T: Copy + Into<f64>>(reference: &[T], found: &[T]) -> Error {
-        let mut error = Error { max_abs: 0.0, at: 0, relative_l2: 0.0, magnitude: 0.0 };
-        let (mut squares, mut total) = (0.0, 0.0);
-        for (at, (&a, &b)) in reference.iter().zip(found).enumerate() {
-            let (a, b): (f64, f64) = (a.into(), b.into());
+        let pairs = reference.iter().zip(found).map(|(&a, &b)| (a.into(), b.into()));
+        Error::of_differences(pairs.map(|(a, b): (f64, f64)| {
             let difference = match (a.is_finite(), b.is_finite()) {
                 (true, true) => (a - b).abs(),
                 _ if a == b || (a.is_nan() && b.is_nan()) => 0.0,
                 _ => f64::INFINITY,
             };
+            (a, difference)
+        }))
+    }
+
+    /// Of elements of a reference, each with how far another one is from it.
+    fn of_differences(pairs: impl Iterator<Item = (f64, f64)>) -> Error {
+        let mut error = Error { max_abs: 0.0, at: 0, relative_l2: 0.0, magnitude: 0.0 };
+        let (mut squares, mut total) = (0.0, 0.0);
+        for (at, (a, difference)) in pairs.enumerate() {
             if difference > error.max_abs {
                 error.max_abs = difference;
                 error.at = at;
@@ -191,5 +203,15 @@ mod tests {
         let b = Tensor::of(&[1], &[i64::MAX - 1]);
         assert!(Error::between(&a, &b).share_of(&Tolerance::from_floor(&a, &a)) > 1.0);
         assert_eq!(Error::between(&a, &a).share_of(&Tolerance::EXACT), 0.0);
+    }
+
+    #[test]
+    fn integers_that_rounding_changes_may_differ() {
+        let exact = Tensor::of(&[4], &[7u8, 100, 30, 255]);
+        let noisy = Tensor::of(&[4], &[7u8, 101, 30, 255]);
+        let allowed = Tolerance::from_floor(&exact, &noisy);
+        let share = |e: &[u8]| Error::between(&exact, &Tensor::of(&[4], e)).share_of(&allowed);
+        assert!(share(&[8, 100, 29, 255]) <= 1.0);
+        assert!(share(&[7, 120, 30, 255]) > 1.0);
     }
 }

@@ -9,14 +9,19 @@ use crate::{
 use bricolage::Emitted;
 use bricolage_backend::{Backend, BackendKind, Policy, Registry, Setting};
 use bricolage_backends::{Native, Reference, foreign};
-use bricolage_ir::{Error, Graph, Op, ValueId, evaluate, ops::Unary, verify};
+use bricolage_ir::{
+    Error, Graph, NodeId, Op, ValueId, evaluate, evaluate_from,
+    ops::{Coordinates, Interpolation, Rounding, Unary},
+    verify,
+};
 use bricolage_measure::Machine;
 use bricolage_onnx::{export, import};
 use bricolage_placement::{Placed, gather_whole};
 use bricolage_rewrite::{Audit, RULES, simplify_audited};
 use bricolage_runtime::{Program, Session};
-use bricolage_tensor::{DType, Storage, Tensor};
+use bricolage_tensor::{DType, Datum, Storage, Tensor};
 use std::{
+    collections::{HashMap, HashSet},
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
@@ -371,9 +376,6 @@ impl Engine for Foreign {
     }
 
     fn check(&self, case: &Case) -> Result<f64, Fault> {
-        if let Some(why) = foreign_fault(&self.name, &case.graph) {
-            return Err(Fault::Unsupported(why.to_owned()));
-        }
         let setting = Setting { threads: 1, policy: Policy::Default };
         let Some(offer) = gather_whole(&case.graph, &self.registry, &setting).pop() else {
             return Err(Fault::Unsupported("it does not take the graph".to_owned()));
@@ -385,7 +387,10 @@ impl Engine for Foreign {
             share = share.max(verdict.map_err(|why| {
                 end_of(&why).unwrap_or_else(|| match Fault::Failed(why.clone()).is_theirs() {
                     true => Fault::Unsupported(why),
-                    false => Fault::Wrong(format!("{what}: {why}")),
+                    false => match foreign_fault(&self.name, &case.graph, &case.data()) {
+                        Some(why) => Fault::Unsupported(why.to_owned()),
+                        None => Fault::Wrong(format!("{what}: {why}")),
+                    },
                 })
             })?);
         }
@@ -406,11 +411,33 @@ const THEIRS: &[&str] = &[
 const INVALID: &[&str] =
     &["invalid model", "TypeInferenceError", "ShapeInferenceError", "Invalid rank"];
 
-/// What is known to be wrong in the runtime itself.
-pub(crate) fn foreign_fault(name: &str, graph: &Graph) -> Option<&'static str> {
-    if name != "onnxruntime" {
+/// What is known to be wrong in the runtime itself for this graph on these inputs, and explains wrong results.
+pub(crate) fn foreign_fault(name: &str, graph: &Graph, inputs: &[Datum]) -> Option<&'static str> {
+    match name {
+        "onnxruntime" => onnxruntime_fault(graph),
+        "openvino" => openvino_fault(graph, inputs),
+        _ => None,
+    }
+}
+
+fn openvino_fault(graph: &Graph, inputs: &[Datum]) -> Option<&'static str> {
+    let is_clip = |n: &NodeId| matches!(graph.node(*n).op, Op::Clip(_));
+    let clipped: HashSet<ValueId> =
+        graph.nodes().filter(is_clip).filter_map(|n| graph.node(n).inputs[0]).collect();
+    if clipped.is_empty() {
         return None;
     }
+    let is_nan = |t: &Tensor| t.dtype().is_float() && t.to_f64().iter().any(|v| v.is_nan());
+    let of_inputs = graph.inputs.iter().zip(inputs).filter(|(v, _)| clipped.contains(v));
+    let mut found = of_inputs.filter_map(|(_, d)| d.as_tensor()).any(is_nan);
+    // Who compares the results meets the error.
+    let _ = evaluate_from(graph, inputs, &HashMap::new(), &mut |v, datum| {
+        found |= clipped.contains(&v) && datum.as_tensor().is_some_and(is_nan);
+    });
+    found.then_some("it clips what is no number to a bound")
+}
+
+fn onnxruntime_fault(graph: &Graph) -> Option<&'static str> {
     let tensor = |v: ValueId| graph.fact(v).ty.as_tensor();
     let turned =
         |v| graph.producer(v).is_some_and(|n| matches!(graph.node(n).op, Op::Transpose(_)));
@@ -422,6 +449,18 @@ pub(crate) fn foreign_fault(name: &str, graph: &Graph) -> Option<&'static str> {
         }
         (Op::Unary(Unary::GeluTanh), &[Some(x)]) if tensor(x)?.dtype == DType::F64 => {
             Some("the constants of its gelu by tanh have the precision of f32")
+        }
+        (Op::Resize(r), _)
+            if matches!(
+                (r.mode, r.coordinates),
+                (Interpolation::Nearest(Rounding::PreferCeil), Coordinates::Asymmetric)
+                    | (Interpolation::Nearest(_), Coordinates::HalfPixelSymmetric)
+            ) =>
+        {
+            Some("it rounds such coordinates otherwise than others")
+        }
+        (Op::Lrn(_), _) => {
+            Some("it sums the squares of neighbouring channels by what enters and what leaves")
         }
         (Op::GroupNorm(_), &[Some(x), ..]) if tensor(x)?.dtype == DType::F64 => {
             Some("it norms groups of f64 in the precision of f32")

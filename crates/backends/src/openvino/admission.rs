@@ -102,6 +102,9 @@ fn lacks(graph: &Graph, op: &Op, inputs: &[Option<ValueId>]) -> Option<&'static 
         {
             Some("counts what lies beyond the padding into the mean of a last window")
         }
+        Op::Pool(p) if p.ceil_mode && matches!(p.kind, PoolKind::Lp { .. }) => {
+            Some("takes no norm of a last window that goes beyond the padding")
+        }
         Op::Binary(Binary::Prelu) if is_row(graph, inputs) => {
             Some("takes a row of slopes for those of channels")
         }

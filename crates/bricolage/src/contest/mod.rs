@@ -281,10 +281,12 @@ impl Field {
                 }
             })
             .collect();
-        for entry in &entries {
+        for (at, entry) in entries.iter().enumerate() {
             if let Some(why) = &entry.refused {
-                warnings
-                    .push(format!("plan `{}` was left out: {why}", c.placed[entry.placed].name));
+                // Placements may be the same plan.
+                let named = c.placed.iter().zip(&entry_of).filter(|&(_, &e)| e == at);
+                let names: Vec<&str> = named.map(|(p, _)| &*p.name).collect();
+                warnings.push(format!("plan `{}` was left out: {why}", names.join("`, `")));
             }
         }
         let in_plan = timing::known_in_plan(c, &entries[chosen])?.unwrap_or_default();

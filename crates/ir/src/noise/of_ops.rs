@@ -1,8 +1,8 @@
 //! What errors the steps inside an op make.
 
 use crate::{
-    Op,
-    ops::{Binary, Late, PoolKind, ReduceKind, Unary},
+    EvalError, Inputs, Op,
+    ops::{Binary, Late, PoolKind, Reduce, ReduceKind, Unary},
 };
 use bricolage_tensor::{DType, Datum, Tensor};
 
@@ -33,14 +33,61 @@ pub(super) fn takes_difference(op: &Op) -> bool {
     matches!(op, Op::Softmax(_) | Op::LayerNorm(_) | Op::GroupNorm(_) | Op::BatchNorm(_))
 }
 
-/// Terms of the sums that an op takes with this operand in each of many steps, whose errors the next steps
-/// carry on: they are those of as many roundings of the operand, whatever it is multiplied by.
-pub(super) fn sums_with(op: &Op, operand: usize, content: &Tensor) -> Option<f64> {
+/// Unit roundoffs of this operand that errors inside an op amount to.
+pub(super) fn roundings_of(op: &Op, operand: usize, content: &Tensor) -> Option<f64> {
     match (op, operand) {
-        // The weights of the input and of the state.
-        (Op::Recurrent(_), 1 | 2) => content.dims().last().map(|&n| n as f64),
+        // Sums with the weights of the input and of the state are taken in each of many steps, and the next ones carry
+        // on their errors: they are those of as many roundings of the weights, whatever these are multiplied by.
+        (Op::Recurrent(_), 1 | 2) => content.dims().last().map(|&n| (1.0 + n as f64 / 2.0).sqrt()),
+        // A factor `scale / sqrt(variance + epsilon)` has the roundings of a sum, halved by the root, of the root
+        // and of the division; what is added, `bias - mean * factor`, those of a product and a difference.
+        (Op::BatchNorm(_), 1) => Some(1.5),
+        (Op::BatchNorm(_), 2 | 3) => Some(1.0),
         _ => None,
     }
+}
+
+/// The results of an op on these operands, without a number where another order of its steps makes another: of the
+/// factors of a product the large ones may be infinite together and the small ones 0, though all of them are neither.
+pub(super) fn passing_range(
+    op: &Op,
+    operands: &[Option<&Datum>],
+    results: Vec<Datum>,
+) -> Result<Vec<Datum>, EvalError> {
+    let factors = operands.first().copied().flatten().and_then(|d| d.as_tensor());
+    let (Op::Reduce(Reduce { kind: ReduceKind::Product, .. }), Some(factors)) = (op, factors)
+    else {
+        return Ok(results);
+    };
+    if !factors.dtype().is_float() {
+        return Ok(results);
+    }
+    let product = |clamp: fn(f64) -> f64| -> Result<Option<Vec<f64>>, EvalError> {
+        let values: Vec<f64> = factors.to_f64().into_iter().map(clamp).collect();
+        let part = Datum::from(Tensor::from_f64(factors.dtype(), factors.dims(), &values));
+        let mut operands = operands.to_vec();
+        operands[0] = Some(&part);
+        let products = op.eval(&Inputs(&operands))?;
+        Ok(products.first().and_then(Datum::as_tensor).map(Tensor::to_f64))
+    };
+    let (large, small) = (product(|v| v.abs().max(1.0))?, product(|v| v.abs().min(1.0))?);
+    let nothing = product(|v| if v == 0.0 { 0.0 } else { 1.0 })?;
+    let (Some(large), Some(small), Some(nothing)) = (large, small, nothing) else {
+        return Ok(results);
+    };
+    let either = |at: usize, v: f64| {
+        let over = large[at].is_infinite() && small[at] < 1.0;
+        let under = small[at] == 0.0 && nothing[at] != 0.0 && large[at] > 1.0;
+        if over || under { f64::NAN } else { v }
+    };
+    let one = |datum: Datum| match datum.as_tensor() {
+        Some(t) => {
+            let values = t.to_f64().into_iter().enumerate().map(|(at, v)| either(at, v));
+            Tensor::from_f64(t.dtype(), t.dims(), &values.collect::<Vec<f64>>()).into()
+        }
+        None => datum,
+    };
+    Ok(results.into_iter().map(one).collect())
 }
 
 /// Terms of the sum that divides each element of a result, and whose error is therefore a share of it.

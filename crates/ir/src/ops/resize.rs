@@ -88,24 +88,33 @@ impl Resize {
         *size == self.sizes[d] && scale == 1.0 && self.coordinates != Coordinates::CropAndResize
     }
 
+    /// Which element a position that lies on a whole coordinate is the nearest of is a matter of rounding: ONNX holds
+    /// scales in single precision, and the runtimes compute coordinates in it, so that here each step of those is
+    /// rounded to it. Weights between elements change by no more than rounding, and are computed in double precision.
     fn coordinate(&self, d: usize, x: f64, size: f64, result: f64, scale: f64) -> f64 {
+        let single = matches!(self.mode, Interpolation::Nearest(_));
+        let r = |v: f64| if single { f64::from(v as f32) } else { v };
+        let scale = r(scale);
+        let centred = || r(r((x + 0.5) / scale) - 0.5);
         match self.coordinates {
-            Coordinates::HalfPixel => (x + 0.5) / scale - 0.5,
+            Coordinates::HalfPixel => centred(),
             Coordinates::HalfPixelSymmetric => {
-                let adjust = result / (scale * size);
-                size / 2.0 * (1.0 - adjust) + (x + 0.5) / scale - 0.5
+                let adjust = r(result / r(scale * size));
+                let offset = r(size / 2.0 * r(1.0 - adjust));
+                r(r(offset + r((x + 0.5) / scale)) - 0.5)
             }
-            Coordinates::PytorchHalfPixel if result > 1.0 => (x + 0.5) / scale - 0.5,
+            Coordinates::PytorchHalfPixel if result > 1.0 => centred(),
             Coordinates::PytorchHalfPixel => 0.0,
-            Coordinates::AlignCorners if result > 1.0 => x * (size - 1.0) / (result - 1.0),
+            Coordinates::AlignCorners if result > 1.0 => r(r(x * (size - 1.0)) / (result - 1.0)),
             Coordinates::AlignCorners => 0.0,
-            Coordinates::Asymmetric => x / scale,
+            Coordinates::Asymmetric => r(x / scale),
             Coordinates::CropAndResize => {
                 let (start, end) = (self.roi[d].get(), self.roi[self.sizes.len() + d].get());
                 if result > 1.0 {
-                    start * (size - 1.0) + x * (end - start) * (size - 1.0) / (result - 1.0)
+                    let steps = r(r(r(x * r(end - start)) * (size - 1.0)) / (result - 1.0));
+                    r(r(start * (size - 1.0)) + steps)
                 } else {
-                    0.5 * (start + end) * (size - 1.0)
+                    r(r(0.5 * r(start + end)) * (size - 1.0))
                 }
             }
         }

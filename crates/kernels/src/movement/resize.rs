@@ -87,7 +87,10 @@ pub struct Resize {
 impl ResizeSpec {
     fn taps(&self, d: usize) -> Taps {
         let (input, output) = (self.input[2 + d], self.output[d]);
-        let scale = self.scales[d];
+        // The nearest element is decided in single precision, as runtimes do.
+        let single = matches!(self.mode, ResizeMode::Nearest(_));
+        let r = |v: f64| if single { f64::from(v as f32) } else { v };
+        let scale = r(self.scales[d]);
         let count = match self.mode {
             ResizeMode::Nearest(_) => 1,
             ResizeMode::Linear => 2,
@@ -98,17 +101,18 @@ impl ResizeSpec {
         for o in 0..output {
             let x = o as f64;
             let (n, m) = (input as f64, output as f64);
+            let centred = || r(r((x + 0.5) / scale) - 0.5);
             let at = match self.coordinates {
-                Coordinates::HalfPixel => (x + 0.5) / scale - 0.5,
+                Coordinates::HalfPixel => centred(),
                 Coordinates::HalfPixelSymmetric => {
-                    let adjust = m / (scale * n);
-                    n / 2.0 * (1.0 - adjust) + (x + 0.5) / scale - 0.5
+                    let offset = r(n / 2.0 * r(1.0 - r(m / r(scale * n))));
+                    r(r(offset + r((x + 0.5) / scale)) - 0.5)
                 }
-                Coordinates::PytorchHalfPixel if output > 1 => (x + 0.5) / scale - 0.5,
+                Coordinates::PytorchHalfPixel if output > 1 => centred(),
                 Coordinates::PytorchHalfPixel => 0.0,
-                Coordinates::AlignCorners if output > 1 => x * (n - 1.0) / (m - 1.0),
+                Coordinates::AlignCorners if output > 1 => r(r(x * (n - 1.0)) / (m - 1.0)),
                 Coordinates::AlignCorners => 0.0,
-                Coordinates::Asymmetric => x / scale,
+                Coordinates::Asymmetric => r(x / scale),
             };
             let floor = at.floor();
             let ratio = at - floor;

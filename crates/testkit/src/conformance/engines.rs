@@ -78,6 +78,14 @@ impl Computer {
         matches!(self.way, Way::Apart { .. })
     }
 
+    /// What is known to be wrong in the engine for this graph on these inputs.
+    pub(super) fn known_fault(&self, graph: &Graph, inputs: &[Datum]) -> Option<&'static str> {
+        match &self.way {
+            Way::Apart { backend, .. } => foreign_fault(backend, graph, inputs),
+            _ => None,
+        }
+    }
+
     /// The outputs on inputs in the graph's order.
     pub(super) fn compute(&self, graph: &Graph, inputs: &[Datum]) -> Result<Computed, Fault> {
         let lacks_meaning = graph.nodes().any(|n| matches!(graph.node(n).op, Op::Opaque(_)));
@@ -109,9 +117,6 @@ impl Computer {
                 Ok(Computed { outputs: outputs.into_iter().map(|(_, datum)| datum).collect(), own })
             }
             Way::Apart { backend, workers } => {
-                if let Some(why) = foreign_fault(backend, graph) {
-                    return Err(Fault::Unsupported(why.to_owned()));
-                }
                 let backends = [backend.as_str(), REFERENCE];
                 let computed = workers.with(1, |worker| {
                     worker.borrow_mut().compute(graph, inputs, &backends, PATIENCE)

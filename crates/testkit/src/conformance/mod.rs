@@ -312,7 +312,10 @@ fn attempt(
             let explained = explained.get_or_init(|| rounding(set).unwrap_or_default()).get(i);
             let absolute = limits.absolute + explained.copied().unwrap_or(0.0);
             if differs(i, Limits { absolute, ..limits }).is_some() {
-                return Err(Fault::Wrong(format!("output {i}: {why}")));
+                return Err(match computer.known_fault(graph, &inputs) {
+                    Some(known) => Fault::Unsupported(format!("{known}; output {i}: {why}")),
+                    None => Fault::Wrong(format!("output {i}: {why}")),
+                });
             }
         }
         own |= computed.own;
