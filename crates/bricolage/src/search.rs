@@ -33,7 +33,7 @@ pub(crate) struct Subject<'a> {
 
 /// Whole plans, and what they are made of.
 pub(crate) struct Placements {
-    /// By [`Method::Exact`] the cheapest cover, every single backend that covers the graph, and what came of
+    /// By an exact method the cheapest cover, every single backend that covers the graph, and what came of
     /// measuring those; by the others what they make.
     pub(crate) all: Vec<Placed>,
     pub(crate) priced: Priced,
@@ -201,7 +201,7 @@ fn plans(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Contested, 
     let mut field = contest::Field::default();
     let mut evolution = None;
     match cx.goal.placement {
-        Method::Exact => {
+        Method::Exact | Method::OpLevel => {
             for whole in placed.priced.wholes(&pricing, cx.registry) {
                 // The engine's own optimiser beats its single ops put together; those are no contender.
                 let names: Vec<String> =
@@ -213,7 +213,7 @@ fn plans(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Contested, 
                 recall(s, &pricing, &conversions, &mut placed)?;
             }
             field.enter(&s.contest(&placed.all, &floors, exhausted))?;
-            if !exhausted {
+            if !exhausted && cx.goal.placement == Method::Exact {
                 let limit = cx.goal.time_limit;
                 let deadline = limit.and_then(|l| started.checked_add(l.mul_f64(REFINING)));
                 bench.set_deadline(deadline);

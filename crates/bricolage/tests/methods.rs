@@ -195,6 +195,17 @@ fn a_greedy_engine_takes_all_that_it_can() {
 }
 
 #[test]
+fn the_op_level_makes_no_cover_anew() {
+    let all = vec![native(), Arc::new(Engine) as Arc<dyn Backend>, Arc::new(Reference)];
+    let report = place(Method::OpLevel, all, "o");
+    let names: Vec<&str> = report.contenders.iter().map(|c| &*c.name).collect();
+    assert_eq!(names, ["mixed", "native alone"]);
+    let prediction = report.contenders[0].prediction.as_ref().unwrap();
+    assert_eq!(prediction.gap, 0.0);
+    assert!(report.regions.iter().any(|r| !r.alternatives.is_empty()));
+}
+
+#[test]
 fn the_published_method_breeds_plans_of_an_engine() {
     let all = vec![native(), Arc::new(Engine) as Arc<dyn Backend>, Arc::new(Reference)];
     let report = place(Method::CollageV1, all, "c");

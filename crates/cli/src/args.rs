@@ -164,7 +164,7 @@ pub(crate) struct Optimize {
     /// Only these backends, besides the reference, which is always the last resort.
     #[arg(long = "backend", value_delimiter = ',')]
     pub(crate) backends: Vec<String>,
-    /// How nodes are given to backends; all but `exact` are baselines to compare with.
+    /// How nodes are given to backends.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) placement: Placement,
     /// NODE=BACKEND: this backend computes the node, whatever it costs. May be repeated.
@@ -195,13 +195,16 @@ pub(crate) struct Optimize {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Placement {
-    /// The cover of least price, then a contest between whole plans, every single backend among them.
+    /// The cover of least price, then a contest between whole plans, every single backend among them, and covers
+    /// made anew from what plans and merged regions take.
     #[default]
     Exact,
-    /// Collage's published method: a cover that sees no formats, then an evolutionary search that gives parts
+    /// The same without new covers, which is quicker.
+    OpLevel,
+    /// A baseline to compare with, Collage's published method: a cover that sees no formats, then an evolutionary search that gives parts
     /// of it to the first graph engine, for the rest of the time limit or 18 minutes.
     CollageV1,
-    /// Backends in the order of `--backend`, each with the largest regions that it takes.
+    /// A baseline to compare with: backends in the order of `--backend`, each with the largest regions that it takes.
     Greedy,
 }
 

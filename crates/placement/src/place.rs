@@ -127,7 +127,7 @@ pub fn price_all(p: &Pricing<'_>, registry: &Registry) -> Result<Priced, PlaceEr
 }
 
 impl Priced {
-    /// Covers the graph of `p`, from which the prices come: by [`Method::Exact`] the exact cover first, then
+    /// Covers the graph of `p`, from which the prices come: by a method that [is exact](Method::is_exact) the exact cover first, then
     /// every single backend that covers the graph; by the others what they make.
     pub fn place(
         &mut self,
@@ -136,7 +136,7 @@ impl Priced {
         conversions: &dyn ConversionPrices,
         method: Method,
     ) -> Result<Vec<Placed>, PlaceError> {
-        if let (Some(wish), true) = (p.wishes.first(), method != Method::Exact) {
+        if let (Some(wish), true) = (p.wishes.first(), !method.is_exact()) {
             return Err(wish.refused(format!("placement `{method}` grants no wishes")));
         }
         let known = self.offers.all.iter().zip(&self.prices);
@@ -147,7 +147,7 @@ impl Priced {
         let mut all = loop {
             covering.news.set(false);
             let all = match method {
-                Method::Exact => covering.all(registry)?,
+                Method::Exact | Method::OpLevel => covering.all(registry)?,
                 Method::CollageV1 => covering.by_levels()?,
                 Method::Greedy => vec![covering.greedy(registry, &p.setting)?],
             };
@@ -155,7 +155,7 @@ impl Priced {
                 break all;
             }
         };
-        if method == Method::Exact && !is_over() {
+        if method.is_exact() && !is_over() {
             covering.compare(&mut all);
         }
         let refused = covering.refused.take();

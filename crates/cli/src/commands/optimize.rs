@@ -24,6 +24,7 @@ pub(crate) fn run(a: &Optimize) -> Result<ExitCode, Error> {
         },
         placement: match a.placement {
             Placement::Exact => Method::Exact,
+            Placement::OpLevel => Method::OpLevel,
             Placement::CollageV1 => Method::CollageV1,
             Placement::Greedy => Method::Greedy,
         },
