@@ -3,6 +3,7 @@
 //! Every finished step is a line of JSON in a file; a step whose line is there is not repeated, so that the
 //! evaluation can run in pieces. The page is made from the lines alone.
 
+mod details;
 mod plans;
 mod summary;
 #[cfg(test)]
@@ -30,21 +31,14 @@ const PAGE: &str = "docs/evaluation/placement.md";
 struct Options {
     models: Vec<String>,
     threads: Vec<u64>,
-    /// As `optimize` takes it.
-    time_limit: String,
     only_summary: bool,
     program: Option<PathBuf>,
 }
 
 impl Options {
     fn parse(words: &[&str]) -> Result<Options, String> {
-        let mut options = Options {
-            models: Vec::new(),
-            threads: vec![1, 2],
-            time_limit: "3m".to_owned(),
-            only_summary: false,
-            program: None,
-        };
+        let mut options =
+            Options { models: Vec::new(), threads: vec![1, 2], only_summary: false, program: None };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut next = || words.next().ok_or(format!("`{word}` needs a value"));
@@ -57,7 +51,6 @@ impl Options {
                     };
                     options.threads = next()?.split(',').map(number).collect::<Result<_, _>>()?;
                 }
-                "--time-limit" => options.time_limit = (*next()?).to_owned(),
                 "--only-summary" => options.only_summary = true,
                 "--program" => options.program = Some(PathBuf::from(next()?)),
                 _ => return Err(format!("`bench placement` has no option `{word}`")),
@@ -67,16 +60,38 @@ impl Options {
     }
 }
 
+/// What steps are about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Case {
+    threads: u64,
+    batch: u64,
+    model: String,
+}
+
+impl Case {
+    fn of(row: &Value) -> Case {
+        let number = |name: &str| row[name].as_u64().unwrap_or(0);
+        let model = text(row, "model").to_owned();
+        Case { threads: number("threads"), batch: number("batch"), model }
+    }
+
+    /// The model, with its batch where that is not 1.
+    fn name(&self) -> String {
+        match self.batch {
+            1 => self.model.clone(),
+            batch => format!("{} batch {batch}", self.model),
+        }
+    }
+}
+
 /// Finished steps: lines of a file.
 struct Results {
     file: PathBuf,
-    /// The time limit that steps are for; those for another one do not count.
-    time_limit: String,
     rows: Vec<Value>,
 }
 
 impl Results {
-    fn open(file: PathBuf, time_limit: &str) -> Result<Results, String> {
+    fn open(file: PathBuf) -> Result<Results, String> {
         let text = match fs::read_to_string(&file) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -97,36 +112,30 @@ impl Results {
             let whole: String = rows.iter().map(|row: &Value| format!("{row}\n")).collect();
             write(&file, &whole)?;
         }
-        Ok(Results { file, time_limit: time_limit.to_owned(), rows })
+        Ok(Results { file, rows })
     }
 
     /// What a step gave.
-    fn get(&self, step: &str, model: &str, threads: u64) -> Option<&Value> {
-        self.rows.iter().find(|row| {
-            text(row, "step") == step
-                && text(row, "model") == model
-                && row["threads"] == threads
-                && text(row, "time_limit") == self.time_limit
-        })
+    fn get(&self, step: &str, case: &Case) -> Option<&Value> {
+        self.rows.iter().find(|row| text(row, "step") == step && Case::of(row) == *case)
     }
 
     /// What a step gave, taken now where it is not there.
     fn take(
         &mut self,
         step: &str,
-        model: &str,
-        threads: u64,
+        case: &Case,
         make: &mut dyn FnMut() -> Result<Value, String>,
     ) -> Result<Value, String> {
-        if let Some(known) = self.get(step, model, threads) {
+        if let Some(known) = self.get(step, case) {
             return Ok(known.clone());
         }
         // A step that cannot be done is a result too.
         let mut row = make().unwrap_or_else(|why| json!({ "refused": why }));
         row["step"] = Value::from(step);
-        row["model"] = Value::from(model);
-        row["threads"] = Value::from(threads);
-        row["time_limit"] = Value::from(self.time_limit.as_str());
+        row["model"] = Value::from(case.model.as_str());
+        row["batch"] = Value::from(case.batch);
+        row["threads"] = Value::from(case.threads);
         let fault = |e: std::io::Error| format!("{}: {e}", self.file.display());
         let mut file =
             OpenOptions::new().create(true).append(true).open(&self.file).map_err(fault)?;
@@ -135,7 +144,7 @@ impl Results {
             Some(why) => format!("refused: {why}"),
             None => plans::in_words(&row),
         };
-        println!("{model} {threads} threads, {step}: {said}");
+        println!("{}, {} threads, {step}: {said}", case.name(), case.threads);
         self.rows.push(row.clone());
         Ok(row)
     }
@@ -147,7 +156,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     let root = &root.canonicalize().map_err(|e| format!("{}: {e}", root.display()))?;
     let folder = root.join(FOLDER);
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let mut results = Results::open(folder.join(RESULTS), &options.time_limit)?;
+    let mut results = Results::open(folder.join(RESULTS))?;
     if !options.only_summary {
         let program = match &options.program {
             Some(program) => {
@@ -169,12 +178,10 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<(), String> {
             return Err(format!("the zoo has no model `{name}`; it has {}", all.join(", ")));
         }
         let models = if options.models.is_empty() { &all } else { &options.models };
-        for model in models {
-            for &threads in &options.threads {
-                plans::evaluate(&bench, &mut results, model, threads)?;
-                // The page is there whenever the run ends.
-                page(root, &results)?;
-            }
+        for case in plans::cases(models, &options.threads) {
+            plans::evaluate(&bench, &mut results, &case)?;
+            // The page is there whenever the run ends.
+            page(root, &results)?;
         }
     }
     page(root, &results)
@@ -227,13 +234,15 @@ impl Bench {
         Ok(items(&list["models"]).map(|m| text(m, "name").to_owned()).collect())
     }
 
-    /// The file of a model, written once.
-    fn model(&self, name: &str) -> Result<PathBuf, String> {
-        let file = self.folder.join(format!("{name}.onnx"));
+    /// The file of a case's model, written once.
+    fn model(&self, case: &Case) -> Result<PathBuf, String> {
+        let (name, batch) = (&case.model, case.batch.to_string());
+        let file = self.folder.join(format!("{name}-{batch}.onnx"));
         if !file.exists() {
-            let partial = self.folder.join(format!("{name}.partial.onnx"));
+            let partial = self.folder.join(format!("{name}-{batch}.partial.onnx"));
             let path = partial.display().to_string();
-            self.bricolage(&["zoo", name, "--output", &path, "--overwrite"], &self.folder)?;
+            let words = ["zoo", name, "--batch", &batch, "--output", &path, "--overwrite"];
+            self.bricolage(&words, &self.folder)?;
             fs::rename(&partial, &file).map_err(|e| format!("{}: {e}", file.display()))?;
         }
         Ok(file)

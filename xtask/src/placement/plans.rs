@@ -1,6 +1,6 @@
-//! The steps for one model: artefacts by every way of placement, then all of them in turn in one run.
+//! The steps for one case: artefacts by every way of placement, then all of them in turn in one run.
 
-use super::{Bench, Results};
+use super::{Bench, Case, Results};
 use crate::models::{items, text};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs, path::Path};
@@ -14,81 +14,120 @@ pub(super) const FRAMEWORKS: [&str; 2] = ["onnxruntime", "openvino"];
 /// The order of greedy placement: who knows fewer ops comes first, as users order execution providers.
 pub(super) const GREEDY: &str = "onednn,blas,openvino,onnxruntime,native";
 
-/// A way to an artefact: its name, and the options of `optimize`.
+/// Models of each kind, for which the graph level, the published method and backends one by one are evaluated too.
+const GRAPH_LEVEL: [&str; 8] = [
+    "resnet18",
+    "mobilenet-v2",
+    "efficientnet-b0",
+    "unet",
+    "bert-base",
+    "vit-b16",
+    "dcgan",
+    "collage-resnext50",
+];
+/// Models that are evaluated with more than one image or sequence at once as well.
+const BATCHED: [&str; 5] = ["resnet50", "mobilenet-v2", "resnext50", "bert-base", "dcgan"];
+const BATCHES: [u64; 3] = [4, 8, 16];
+
+/// Time for a search at the op level, and for that of models with thousands of nodes.
+pub(super) const OP_LIMIT: &str = "60s";
+const LARGE: [&str; 2] = ["nasnet-a-large", "collage-nasnet-a"];
+pub(super) const LARGE_LIMIT: &str = "120s";
+/// Time for a search at the graph level, and for the published method.
+pub(super) const GRAPH_LIMIT: &str = "3m";
+
+/// What is evaluated of these models: all at batch 1, and some at larger ones on one thread.
+pub(super) fn cases(models: &[String], threads: &[u64]) -> Vec<Case> {
+    let of = |model: &String, batch, threads| Case { threads, batch, model: model.clone() };
+    let one = threads.iter().flat_map(|&t| models.iter().map(move |m| of(m, 1, t)));
+    let batched = models.iter().filter(|m| BATCHED.contains(&m.as_str()) && threads.contains(&1));
+    let more = batched.flat_map(|m| BATCHES.map(|batch| of(m, batch, 1)));
+    one.chain(more).collect()
+}
+
+/// A way to an artefact: its name, its time limit, and the options of `optimize`.
 struct Way {
     name: String,
+    limit: &'static str,
     options: Vec<String>,
 }
 
 impl Way {
-    fn new(name: impl Into<String>, options: &[&str]) -> Way {
-        Way { name: name.into(), options: options.iter().map(|&o| o.to_owned()).collect() }
+    fn new(name: impl Into<String>, limit: &'static str, options: &[&str]) -> Way {
+        Way { name: name.into(), limit, options: options.iter().map(|&o| o.to_owned()).collect() }
     }
 }
 
-/// Takes every step for a model that is not there.
-pub(super) fn evaluate(
-    bench: &Bench,
-    results: &mut Results,
-    model: &str,
-    threads: u64,
-) -> Result<(), String> {
-    let steps = Steps { bench, model, threads };
-    let folder = bench.folder.join(format!("{model}-{threads}"));
+/// Takes every step for a case that is not there.
+pub(super) fn evaluate(bench: &Bench, results: &mut Results, case: &Case) -> Result<(), String> {
+    let folder = bench.folder.join(format!("{}-{}-{}", case.model, case.batch, case.threads));
+    let steps = Steps { bench, case, folder: &folder };
     let cache = folder.join("cache");
-    if results.get(EXACT, model, threads).is_none() && folder.exists() {
+    if results.get(OP_LEVEL, case).is_none() && folder.exists() {
         // The first search is timed with nothing known.
         fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
     fs::create_dir_all(&cache).map_err(|e| format!("{}: {e}", cache.display()))?;
-    let exact = steps.optimize(results, &folder, &Way::new(EXACT, &[]))?;
-    let mut ways: Vec<Way> =
-        ALONE.iter().map(|b| Way::new(format!("{b} alone"), &["--backend", b])).collect();
-    ways.push(Way::new("greedy", &["--placement", "greedy", "--backend", GREEDY]));
-    let engines = engines_first(&exact);
-    ways.push(Way::new("collage-v1", &["--placement", "collage-v1", "--backend", &engines]));
-    let sets = added();
-    for (count, name) in (1..).zip(&sets).filter(|(_, name)| name.starts_with("up to")) {
-        ways.push(Way::new(name, &["--backend", &ADDED[..count].join(",")]));
-    }
-    let mut targets = vec![(EXACT.to_owned(), artefact(&folder, EXACT))];
-    for way in &ways {
-        let made = steps.optimize(results, &folder, way)?;
-        // What the reference has to help out with is nobody's plan.
-        if made["refused"].is_null() && made["on_reference"] == 0 {
-            targets.push((way.name.clone(), artefact(&folder, &way.name)));
-        }
-    }
-    // Searches that repeat nothing: all by the prices that are known now.
-    for (count, name) in (1..).zip(&sets) {
-        let backends = ADDED[..count].join(",");
-        let options = if name == EXACT { vec![] } else { vec!["--backend", backends.as_str()] };
-        steps.optimize(results, &folder, &Way::new(again(name), &options))?;
-    }
-    let file = bench.model(model)?.display().to_string();
-    targets.extend(FRAMEWORKS.map(|f| (framework(f), format!("{file}@{f}"))));
-    if !exact["refused"].is_null() {
+    let limit = if LARGE.contains(&case.model.as_str()) { LARGE_LIMIT } else { OP_LIMIT };
+    let op_level = |name: &str, backends: &str| {
+        let options = ["--placement", OP_LEVEL, "--backend", backends];
+        Way::new(name, limit, if backends.is_empty() { &options[..2] } else { &options })
+    };
+    let first = steps.optimize(results, &op_level(OP_LEVEL, ""))?;
+    if !first["refused"].is_null() {
         return Ok(());
     }
-    let timed = results.take("bench", model, threads, &mut || steps.bench(&cache, &targets))?;
-    for slower in faster_than_first(&timed) {
-        let Some(target) = targets.iter().find(|t| t.0 == slower) else { continue };
-        let both = [targets[0].clone(), target.clone()];
-        let step = format!("bench again {slower}");
-        results.take(&step, model, threads, &mut || steps.bench(&cache, &both))?;
+    steps.optimize(results, &op_level(&again(OP_LEVEL), ""))?;
+    let graph_level = case.batch == 1 && GRAPH_LEVEL.contains(&case.model.as_str());
+    let mut ways = Vec::new();
+    if case.batch == 1 {
+        ways.extend(ALONE.iter().map(|b| op_level(&format!("{b} alone"), b)));
+        ways.push(Way::new("greedy", limit, &["--placement", "greedy", "--backend", GREEDY]));
+    }
+    let sets = added();
+    if graph_level {
+        let up_to = (1..).zip(&sets).filter(|(_, name)| name.starts_with("up to"));
+        ways.extend(up_to.map(|(count, name)| op_level(name, &ADDED[..count].join(","))));
+    }
+    let mut targets = vec![(OP_LEVEL.to_owned(), artefact(&folder, OP_LEVEL))];
+    steps.add(results, &ways, &mut targets)?;
+    let file = bench.model(case)?.display().to_string();
+    let frameworks = FRAMEWORKS.map(|f| (framework(f), format!("{file}@{f}")));
+    targets.extend(frameworks);
+    steps.judge(results, &targets)?;
+    if graph_level {
+        // Searches that repeat nothing: all by the prices that are known now.
+        for (count, name) in (1..).zip(&sets).filter(|(_, name)| *name != OP_LEVEL) {
+            steps.optimize(results, &op_level(&again(name), &ADDED[..count].join(",")))?;
+        }
+        let engines = engines_first(&first);
+        let published = ["--placement", PUBLISHED, "--backend", &engines];
+        let ways =
+            [Way::new(EXACT, GRAPH_LIMIT, &[]), Way::new(PUBLISHED, GRAPH_LIMIT, &published)];
+        let mut compared = Vec::new();
+        steps.add(results, &ways, &mut compared)?;
+        steps.optimize(results, &Way::new(again(EXACT), GRAPH_LIMIT, &[]))?;
+        compared.extend(targets.into_iter().filter(|t| t.0 == OP_LEVEL || is_single(&t.0)));
+        if compared.first().is_some_and(|t| t.0 == EXACT) {
+            steps.judge(results, &compared)?;
+        }
     }
     // Nothing is left to do with artefacts and costs.
     fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))
 }
 
-/// The way that is judged.
+/// The cheapest cover by single measurements: the way that is judged for every case.
+pub(super) const OP_LEVEL: &str = "op-level";
+/// With covers made anew from what plans and merged regions take: judged for some.
 pub(super) const EXACT: &str = "exact";
+/// The published method.
+pub(super) const PUBLISHED: &str = "collage-v1";
 
 /// Names of the ways with one backend more each, the last with all.
 pub(super) fn added() -> Vec<String> {
     let name = |i: usize| match i {
         0 => format!("{} alone", ADDED[0]),
-        i if i + 1 == ADDED.len() => EXACT.to_owned(),
+        i if i + 1 == ADDED.len() => OP_LEVEL.to_owned(),
         i => format!("up to {}", ADDED[i]),
     };
     (0..ADDED.len()).map(name).collect()
@@ -102,6 +141,16 @@ pub(super) fn again(name: &str) -> String {
 /// The name of a runtime's own run of the model.
 pub(super) fn framework(name: &str) -> String {
     format!("{name} itself")
+}
+
+/// The step that times others against a judged way.
+pub(super) fn timing(judged: &str) -> String {
+    format!("bench {judged}")
+}
+
+/// The step that times one against a judged way once more.
+pub(super) fn repeated(judged: &str, other: &str) -> String {
+    format!("bench {judged} again {other}")
 }
 
 /// What users run without us: single backends, and runtimes by themselves.
@@ -135,10 +184,10 @@ pub(super) fn in_words(row: &Value) -> String {
 
 /// All backends, the graph engine first whose plan of the whole model was the faster one: the published method
 /// has one engine, and gets the better.
-fn engines_first(exact: &Value) -> String {
+fn engines_first(op_level: &Value) -> String {
     let time = |engine: &str| {
         let name = format!("{engine} whole");
-        let plan = items(&exact["contenders"]).find(|c| text(c, "name") == name);
+        let plan = items(&op_level["contenders"]).find(|c| text(c, "name") == name);
         plan.and_then(|c| c["measured_ns"].as_f64()).unwrap_or(f64::INFINITY)
     };
     let mut engines = FRAMEWORKS;
@@ -153,26 +202,56 @@ fn artefact(folder: &Path, name: &str) -> String {
 
 struct Steps<'a> {
     bench: &'a Bench,
-    model: &'a str,
-    threads: u64,
+    case: &'a Case,
+    folder: &'a Path,
 }
 
 impl Steps<'_> {
-    fn optimize(&self, results: &mut Results, folder: &Path, way: &Way) -> Result<Value, String> {
-        let (threads, limit) = (self.threads.to_string(), results.time_limit.clone());
-        let (model, cache) = (self.bench.model(self.model)?, folder.join("cache"));
-        let (model, out) = (model.display().to_string(), artefact(folder, &way.name));
+    fn optimize(&self, results: &mut Results, way: &Way) -> Result<Value, String> {
+        let (threads, cache) = (self.case.threads.to_string(), self.folder.join("cache"));
+        let model = self.bench.model(self.case)?.display().to_string();
+        let out = artefact(self.folder, &way.name);
         let mut words = vec!["optimize", &model, "--output", &out, "--overwrite"];
-        words.extend(["--threads", &threads, "--time-limit", &limit]);
+        words.extend(["--threads", &threads, "--time-limit", way.limit]);
         words.extend(way.options.iter().map(String::as_str));
-        results.take(&way.name, self.model, self.threads, &mut || {
-            Ok(brief(&self.bench.json(&words, &cache)?))
-        })
+        results.take(&way.name, self.case, &mut || Ok(brief(&self.bench.json(&words, &cache)?)))
+    }
+
+    /// Takes these ways, and adds their artefacts to the targets.
+    fn add(
+        &self,
+        results: &mut Results,
+        ways: &[Way],
+        targets: &mut Vec<(String, String)>,
+    ) -> Result<(), String> {
+        for way in ways {
+            let made = self.optimize(results, way)?;
+            // What the reference has to help out with is nobody's plan.
+            if made["refused"].is_null() && made["on_reference"] == 0 {
+                targets.push((way.name.clone(), artefact(self.folder, &way.name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Times targets against the first one, and those that were faster beyond noise once more.
+    fn judge(&self, results: &mut Results, targets: &[(String, String)]) -> Result<(), String> {
+        let cache = self.folder.join("cache");
+        let judged = &targets[0].0;
+        let step = timing(judged);
+        let timed = results.take(&step, self.case, &mut || self.bench(&cache, targets))?;
+        for faster in faster_than_first(&timed) {
+            let Some(target) = targets.iter().find(|t| t.0 == faster) else { continue };
+            let both = [targets[0].clone(), target.clone()];
+            let step = repeated(judged, &faster);
+            results.take(&step, self.case, &mut || self.bench(&cache, &both))?;
+        }
+        Ok(())
     }
 
     /// Times targets in turn, without those whose results are wrong.
     fn bench(&self, cache: &Path, targets: &[(String, String)]) -> Result<Value, String> {
-        let threads = self.threads.to_string();
+        let threads = self.case.threads.to_string();
         let (mut left, mut out) = (targets.to_vec(), Vec::new());
         loop {
             let mut words = vec!["bench", "--threads", &threads];

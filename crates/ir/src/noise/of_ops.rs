@@ -134,11 +134,15 @@ pub(super) fn logarithm_terms(op: &Op, result: &Tensor, terms: u64) -> Option<f6
 }
 
 /// A function may be computed by a sum that nearly cancels: `1 + erf(x / sqrt(2))` or `exp(x) - 1`, or
-/// `1/2 + tanh(x / 2) / 2` for a logistic one. The rounding of its terms, in `f32` for narrower types, is an
+/// `1/2 + tanh(x / 2) / 2` for a logistic one, or `x - y floor(x / y)` for a remainder. The rounding of its terms, in `f32` for narrower types, is an
 /// absolute error of the result, times the operand where that multiplies the sum.
 pub(super) fn hidden_sum(op: &Op, operand: &Tensor) -> f64 {
-    let Op::Unary(function) = *op else { return 0.0 };
     let roundoff = operand.dtype().epsilon().min(DType::F32.epsilon()) / 2.0;
+    if let Op::Binary(Binary::Mod | Binary::Fmod) = op {
+        let finite = operand.to_f64().into_iter().filter(|v| v.is_finite());
+        return roundoff * finite.fold(0.0, |m, v| f64::max(m, v.abs()));
+    }
+    let Op::Unary(function) = *op else { return 0.0 };
     // How far the operand goes below 0, up to where the sum is 0 in `f64` and in narrower types.
     let below = |in_f64: f64, in_f32: f64| {
         let least = operand.to_f64().into_iter().fold(0.0f64, f64::min);
