@@ -11,7 +11,7 @@ use bricolage_backend::{Backend, BackendKind, Policy, Registry, Setting};
 use bricolage_backends::{Native, Reference, foreign};
 use bricolage_ir::{
     Error, Graph, NodeId, Op, ValueId, evaluate, evaluate_from,
-    ops::{Coordinates, Interpolation, Rounding, Unary},
+    ops::{Binary, Coordinates, Interpolation, PoolKind, Rounding, Unary},
     verify,
 };
 use bricolage_measure::Machine;
@@ -421,20 +421,33 @@ pub(crate) fn foreign_fault(name: &str, graph: &Graph, inputs: &[Datum]) -> Opti
 }
 
 fn openvino_fault(graph: &Graph, inputs: &[Datum]) -> Option<&'static str> {
-    let is_clip = |n: &NodeId| matches!(graph.node(*n).op, Op::Clip(_));
-    let clipped: HashSet<ValueId> =
-        graph.nodes().filter(is_clip).filter_map(|n| graph.node(n).inputs[0]).collect();
-    if clipped.is_empty() {
+    // By instructions that give the second of two operands where one is no number.
+    let compares = |n: &NodeId| match &graph.node(*n).op {
+        Op::Clip(_) | Op::Binary(Binary::Min | Binary::Max) => true,
+        Op::Pool(pool) => matches!(pool.kind, PoolKind::Max { .. }),
+        Op::Unary(f) => matches!(
+            f,
+            Unary::Relu
+                | Unary::LeakyRelu { .. }
+                | Unary::ThresholdedRelu { .. }
+                | Unary::HardSigmoid { .. }
+                | Unary::HardSwish
+        ),
+        _ => false,
+    };
+    let compared = graph.nodes().filter(compares).flat_map(|n| graph.node(n).inputs.clone());
+    let compared: HashSet<ValueId> = compared.flatten().collect();
+    if compared.is_empty() {
         return None;
     }
     let is_nan = |t: &Tensor| t.dtype().is_float() && t.to_f64().iter().any(|v| v.is_nan());
-    let of_inputs = graph.inputs.iter().zip(inputs).filter(|(v, _)| clipped.contains(v));
+    let of_inputs = graph.inputs.iter().zip(inputs).filter(|(v, _)| compared.contains(v));
     let mut found = of_inputs.filter_map(|(_, d)| d.as_tensor()).any(is_nan);
     // Who compares the results meets the error.
     let _ = evaluate_from(graph, inputs, &HashMap::new(), &mut |v, datum| {
-        found |= clipped.contains(&v) && datum.as_tensor().is_some_and(is_nan);
+        found |= compared.contains(&v) && datum.as_tensor().is_some_and(is_nan);
     });
-    found.then_some("it clips what is no number to a bound")
+    found.then_some("its comparisons take a bound for what is no number")
 }
 
 fn onnxruntime_fault(graph: &Graph) -> Option<&'static str> {
