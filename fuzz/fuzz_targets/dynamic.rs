@@ -31,7 +31,7 @@ bricolage_fuzz::entry!(TARGET);
 const RUNS: usize = 6;
 const MOST: usize = 12;
 /// Points of all ops together at sizes that are computed: several may be multiplied with each other.
-const MOST_WORK: u64 = 1 << 22;
+const MOST_WORK: u64 = 1 << 20;
 
 fn graph(data: &[u8]) -> (Option<Graph>, Rng) {
     let (seed, choices) = seed_and_choices(data);

@@ -23,7 +23,7 @@ use std::{
 pub use crate::loaded::{Loaded, load};
 
 /// Raised when the directory changes in a way that older programs cannot read.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;
 
 pub(crate) const PLAN: &str = "plan";
 pub(crate) const WEIGHTS: &str = "weights.bin";

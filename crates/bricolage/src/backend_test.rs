@@ -250,6 +250,7 @@ impl<'a> Bench<'a> {
             candidate: candidate.clone(),
             form: Form::Kernel(self.backend.clone()),
             canonical: Arc::from(""),
+            threads: self.setting.threads,
             key: Key(String::new()),
         }
     }

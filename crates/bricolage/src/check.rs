@@ -256,7 +256,7 @@ fn replay(
     };
     let (inputs, outputs) = (dims(&run.inputs), dims(&run.outputs));
     let kernel = kernels.get(run.kernel as usize).ok_or("its kernel is missing")?;
-    let needs = kernel.needs(&Dims { inputs: &inputs, outputs: &outputs }, plan.threads as usize);
+    let needs = kernel.needs(&Dims { inputs: &inputs, outputs: &outputs }, run.threads as usize);
     if needs.workspace > run.workspace_len {
         return Err(format!(
             "needs {} bytes of workspace, found {}",

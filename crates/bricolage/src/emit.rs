@@ -31,6 +31,7 @@ struct Draft {
     bound: Option<Bound>,
     reads: Vec<usize>,
     writes: Vec<usize>,
+    threads: usize,
     origin: Vec<String>,
 }
 
@@ -45,6 +46,8 @@ struct Slot {
 /// Everything that is collected before memory is fitted.
 struct Drafting<'a> {
     graph: &'a Graph,
+    /// Of the plan.
+    threads: usize,
     slots: Vec<Slot>,
     slot_of: HashMap<(ValueId, Format), usize>,
     drafts: Vec<Draft>,
@@ -57,7 +60,13 @@ pub fn emit(
     registry: &Registry,
     setting: &Setting,
 ) -> Result<Emitted, Error> {
-    let mut d = Drafting { graph, slots: Vec::new(), slot_of: HashMap::new(), drafts: Vec::new() };
+    let mut d = Drafting {
+        graph,
+        threads: setting.threads,
+        slots: Vec::new(),
+        slot_of: HashMap::new(),
+        drafts: Vec::new(),
+    };
     let mut pending: Vec<_> = placed.conversions.iter().collect();
     let mut step_of_region = Vec::new();
     for region in &placed.regions {
@@ -74,8 +83,10 @@ pub fn emit(
                 step_of_region.push(None);
             }
             Form::Kernel(backend) => {
+                let threads = region.offer.threads;
+                let setting = Setting { threads, ..*setting };
                 let bound =
-                    backend.bind(graph, candidate, setting).map_err(|why| Error::Internal {
+                    backend.bind(graph, candidate, &setting).map_err(|why| Error::Internal {
                         what: format!(
                             "`{}` proposed `{candidate}` and cannot compile it: {why}",
                             backend.name()
@@ -84,7 +95,7 @@ pub fn emit(
                 let writes = d.slots(&candidate.region.outputs, &candidate.outputs)?;
                 let origin = candidate.region.origin(graph);
                 step_of_region.push(Some(d.drafts.len()));
-                d.drafts.push(Draft { bound: Some(bound), reads, writes, origin });
+                d.drafts.push(Draft { bound: Some(bound), reads, writes, threads, origin });
             }
         }
     }
@@ -92,7 +103,7 @@ pub fn emit(
         let format = Format::plain(tensor_type(graph, output)?.dtype);
         d.convert(registry, &mut pending, output, &format)?;
     }
-    d.finish(setting, step_of_region)
+    d.finish(step_of_region)
 }
 
 fn tensor_type(graph: &Graph, value: ValueId) -> Result<&TensorType, Error> {
@@ -151,6 +162,7 @@ impl Drafting<'_> {
             bound: Some(bound),
             reads: vec![from],
             writes: vec![to],
+            threads: self.threads,
             origin: Vec::new(),
         });
         Ok(())
@@ -163,11 +175,7 @@ impl Drafting<'_> {
         slot
     }
 
-    fn finish(
-        mut self,
-        setting: &Setting,
-        step_of_region: Vec<Option<usize>>,
-    ) -> Result<Emitted, Error> {
+    fn finish(mut self, step_of_region: Vec<Option<usize>>) -> Result<Emitted, Error> {
         let graph = self.graph;
         let mut weights = WeightsBuilder::default();
         // Where the bytes of each slot's root lie, when they are not in the arena.
@@ -197,10 +205,10 @@ impl Drafting<'_> {
                 Some(_) => copies.push((slot, i as u32)),
             }
         }
-        let fitted = self.fit(&outside, setting);
+        let fitted = self.fit(&outside);
         let mut plan = Plan {
             name: graph.name.clone(),
-            threads: setting.threads as u32,
+            threads: self.threads as u32,
             inputs: ports(graph, &graph.inputs)?,
             outputs: ports(graph, &graph.outputs)?,
             buffers: Vec::new(),
@@ -256,7 +264,8 @@ impl Drafting<'_> {
                 outputs: ids(&draft.writes),
                 constants,
                 workspace: *workspace,
-                workspace_len: self.needs(draft, setting).0,
+                workspace_len: self.needs(draft).0,
+                threads: draft.threads as u32,
                 origin: draft.origin.clone(),
             };
             plan.steps.push(Step { action: Action::Run(run), queue: Queue(0), waits: Vec::new() });
@@ -279,14 +288,14 @@ impl Drafting<'_> {
     }
 
     /// Workspace bytes and in-place pairs of a step.
-    fn needs(&self, draft: &Draft, setting: &Setting) -> (u64, Vec<(usize, usize)>) {
+    fn needs(&self, draft: &Draft) -> (u64, Vec<(usize, usize)>) {
         let Some(bound) = &draft.bound else { return (0, Vec::new()) };
         let dims = |slots: &[usize]| -> Vec<Vec<i64>> {
             slots.iter().map(|&s| self.slots[s].dims.clone()).collect()
         };
         let (inputs, outputs) = (dims(&draft.reads), dims(&draft.writes));
-        let needs =
-            bound.kernel.needs(&Dims { inputs: &inputs, outputs: &outputs }, setting.threads);
+        let dims = Dims { inputs: &inputs, outputs: &outputs };
+        let needs = bound.kernel.needs(&dims, draft.threads);
         let pairs = needs
             .in_place
             .iter()
@@ -294,14 +303,14 @@ impl Drafting<'_> {
         (needs.workspace, pairs.collect())
     }
 
-    fn fit(&self, outside: &HashMap<usize, Place>, setting: &Setting) -> Fitted {
+    fn fit(&self, outside: &HashMap<usize, Place>) -> Fitted {
         let values = self.slots.iter().enumerate().map(|(i, s)| Held {
             bytes: s.format.byte_len(&s.dims).unwrap_or(0),
             external: outside.contains_key(&self.root(i)),
             view_of: s.view_of,
         });
         let steps = self.drafts.iter().map(|draft| {
-            let (workspace, in_place) = self.needs(draft, setting);
+            let (workspace, in_place) = self.needs(draft);
             Use { reads: draft.reads.clone(), writes: draft.writes.clone(), workspace, in_place }
         });
         fit(&Schedule { values: values.collect(), steps: steps.collect() }, ALIGNMENT)

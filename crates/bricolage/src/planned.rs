@@ -231,10 +231,14 @@ impl Searched {
 
 impl Planned {
     fn carried(&self) -> Vec<bricolage_placement::Carried> {
+        let best = &self.found.best;
         // A fixed model has no other sizes.
         match self.class.is_empty() {
             true => Vec::new(),
-            false => self.found.placed.all[self.found.best.chosen].carried(&self.graph),
+            false => {
+                let threads = best.emitted.plan.threads as usize;
+                self.found.placed.all[best.chosen].carried(&self.graph, threads)
+            }
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct Alternative {
     pub candidate: String,
     /// Nodes of the user's model that it computes.
     pub nodes: Vec<String>,
+    /// Threads that it runs on.
+    pub threads: usize,
     /// Its measured time in nanoseconds.
     pub median_ns: f64,
     /// How many nanoseconds cheaper it would have to be to be part of a cheapest cover.
@@ -79,6 +81,8 @@ pub struct Region {
     pub pattern: String,
     /// Which kernel.
     pub kernel: String,
+    /// Threads that it runs on.
+    pub threads: usize,
     /// Formats in which inputs are read.
     pub inputs: Vec<String>,
     /// Formats in which outputs are made.
@@ -345,6 +349,7 @@ impl Alternative {
             backend: a.backend.clone(),
             candidate: a.candidate.clone(),
             nodes: origins(graph, &a.nodes),
+            threads: a.threads,
             median_ns: a.median_ns,
             lacks_ns: a.lacks_ns,
             exact: a.exact,
@@ -378,6 +383,7 @@ impl Region {
             },
             pattern: c.pattern.clone(),
             kernel: c.variant.clone(),
+            threads: region.offer.threads,
             inputs: text(&c.inputs),
             outputs: text(&c.outputs),
             numerics: c.numerics.to_string(),

@@ -5,13 +5,14 @@ use bricolage::{
     Cx, Error, Goal, Method, Progress, Temporary, Wish, artefact, optimize, pool, report::Report,
 };
 use bricolage_backend::{
-    Backend, BackendKind, BackendStatus, Bound, Candidate, Declined, Packed, Proposals, Region,
-    Registry, Setting,
+    Backend, BackendKind, BackendStatus, Bound, Candidate, Declined, Packed, Policy, Proposals,
+    Region, Registry, Setting,
 };
 use bricolage_backends::{Native, Reference};
 use bricolage_ir::{
     Error as Difference, Graph, NodeId, Op, Tolerance, evaluate, evaluate_noisy, ops, origin,
 };
+use bricolage_placement::{Offer, gather};
 use bricolage_runtime::{Cancel, Kernel, Recipe, Session};
 use bricolage_tensor::{DType, Datum, Rng, Tensor, TensorType};
 use std::{fs, sync::Arc, time::Duration};
@@ -192,6 +193,32 @@ fn a_greedy_engine_takes_all_that_it_can() {
     let other = place(Method::Greedy, vec![native(), Arc::new(Engine), Arc::new(Reference)], "b");
     assert!(other.regions.iter().all(|r| r.backend == "native"));
     assert!(other.evolutions.is_empty());
+}
+
+#[test]
+fn short_kernels_are_offered_on_one_thread_too() {
+    let mut g = Graph::new("sizes");
+    for (name, elements) in [("short", 16), ("long", 1 << 20)] {
+        let x = g.input(&format!("{name} input"), TensorType::fixed(DType::F32, &[elements]));
+        let y = g.add1(ops::Unary::Sigmoid, &[x], origin(name)).unwrap();
+        g.outputs.push(y);
+    }
+    let registry = Registry::new(vec![native(), Arc::new(Reference)]);
+    let offers = |threads| {
+        let setting = Setting { threads, policy: Policy::Default };
+        let all = gather(&g, &registry, &setting).unwrap().all;
+        let key = |o: Offer| (o.candidate.region.origin(&g).concat(), o.threads, o.key.0);
+        all.into_iter().map(key).collect::<Vec<_>>()
+    };
+    let (one, two) = (offers(1), offers(2));
+    for (name, counts) in [("short", &[1, 2][..]), ("long", &[2][..])] {
+        let mut found: Vec<usize> = two.iter().filter(|o| o.0 == name).map(|o| o.1).collect();
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found, counts, "{name}");
+    }
+    // What is known of them from plans of one thread holds here.
+    assert!(two.iter().filter(|o| o.1 == 1).all(|o| one.contains(o)));
 }
 
 #[test]

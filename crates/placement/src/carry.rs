@@ -27,6 +27,8 @@ pub struct Carried {
     pub pattern: String,
     /// Which kernel.
     pub variant: String,
+    /// Whether it leaves the plan's other threads alone.
+    pub on_one: bool,
     /// Formats in which inputs are read.
     pub inputs: Vec<Format>,
     /// Formats in which outputs are made.
@@ -40,8 +42,8 @@ fn names(graph: &Graph, nodes: &[NodeId]) -> Vec<String> {
 }
 
 impl Placed {
-    /// The choices of this placement of `graph`.
-    pub fn carried(&self, graph: &Graph) -> Vec<Carried> {
+    /// The choices of this placement of `graph` for so many threads.
+    pub fn carried(&self, graph: &Graph, threads: usize) -> Vec<Carried> {
         let one = |offer: &Offer| {
             let c = &offer.candidate;
             Carried {
@@ -49,6 +51,7 @@ impl Placed {
                 backend: offer.backend().to_owned(),
                 pattern: c.pattern.clone(),
                 variant: c.variant.clone(),
+                on_one: offer.threads < threads,
                 inputs: c.inputs.clone(),
                 outputs: c.outputs.clone(),
             }
@@ -58,14 +61,17 @@ impl Placed {
 }
 
 impl Carried {
-    /// How well an offer for the same nodes follows the choice: not at all, with another kernel, or fully.
-    fn fit(&self, offer: &Offer) -> usize {
+    /// How well an offer for the same nodes and so many threads follows the choice: not at all, with another kernel,
+    /// on other threads, or fully.
+    fn fit(&self, offer: &Offer, threads: usize) -> usize {
         let c = &offer.candidate;
         let alike = self.backend == offer.backend()
             && self.pattern == c.pattern
             && self.inputs == c.inputs
             && self.outputs == c.outputs;
-        usize::from(alike) + usize::from(alike && self.variant == c.variant)
+        let same = alike && self.variant == c.variant;
+        let fully = same && self.on_one == (offer.threads < threads);
+        usize::from(alike) + usize::from(same) + usize::from(fully)
     }
 
     /// Whether the reference was chosen: it is offered where nobody else is.
@@ -84,9 +90,10 @@ pub fn place_guessed(
     until: Option<Instant>,
 ) -> Result<Placed, PlaceError> {
     if let [whole] = carried
-        && let Some(offer) = gather_whole(graph, registry, setting)
-            .into_iter()
-            .find(|o| whole.fit(o) > 0 && names(graph, &o.candidate.region.nodes) == whole.nodes)
+        && let Some(offer) = gather_whole(graph, registry, setting).into_iter().find(|o| {
+            whole.fit(o, setting.threads) > 0
+                && names(graph, &o.candidate.region.nodes) == whole.nodes
+        })
     {
         return Ok(Placed::whole(offer));
     }
@@ -120,7 +127,7 @@ pub fn place_guessed(
     let mut last = offers.order.clone();
     last.retain(|&n| trusted.contains(&*names(graph, &[n])));
     offers.all.extend(last_resort(graph, registry, setting, &last));
-    offers.all = narrowed(graph, &offers.all, carried);
+    offers.all = narrowed(graph, &offers.all, carried, setting.threads);
     match cover(&offers) {
         Err(PlaceError::Problem(ProblemError::Uncoverable { .. })) => {
             offers.all = every;
@@ -132,12 +139,13 @@ pub fn place_guessed(
 
 /// The offers that follow a choice, and those for nodes without one. Where two choices share a node, the
 /// earlier one counts.
-fn narrowed(graph: &Graph, offers: &[Offer], carried: &[Carried]) -> Vec<Offer> {
+fn narrowed(graph: &Graph, offers: &[Offer], carried: &[Carried], threads: usize) -> Vec<Offer> {
     let choice: HashMap<&[String], &Carried> = carried.iter().map(|c| (&*c.nodes, c)).collect();
     let mut best: HashMap<Vec<String>, (usize, usize)> = HashMap::new();
     for (i, offer) in offers.iter().enumerate() {
         let names = names(graph, &offer.candidate.region.nodes);
-        let Some(fit) = choice.get(&*names).map(|c| c.fit(offer)).filter(|&fit| fit > 0) else {
+        let Some(fit) = choice.get(&*names).map(|c| c.fit(offer, threads)).filter(|&fit| fit > 0)
+        else {
             continue;
         };
         let entry = best.entry(names).or_insert((fit, i));

@@ -265,6 +265,7 @@ impl Covering<'_> {
             backend: offer.backend().to_owned(),
             candidate: offer.candidate.to_string(),
             nodes: offer.candidate.region.nodes.clone(),
+            threads: offer.threads,
             median_ns: m.median_ns,
             lacks_ns,
             exact,

@@ -9,6 +9,9 @@ use std::{collections::HashMap, sync::Arc};
 
 /// Part of every cost key: raised when trials or gates change what a record means.
 const TRIAL_VERSION: u32 = 4;
+/// A kernel of our own that is guessed to take no more nanoseconds is offered on one thread as well: to hand work to
+/// others and to wait for them takes about one microsecond.
+const SHORT_NS: f64 = 5_000.0;
 
 /// How an offer computes its region.
 #[derive(Clone)]
@@ -28,6 +31,8 @@ pub struct Offer {
     pub form: Form,
     /// Canonical text of the region: equal for regions that cost the same.
     pub canonical: Arc<str>,
+    /// Threads that it runs on: all that there are, or one.
+    pub threads: usize,
     /// Under which the cost is stored.
     pub key: Key,
 }
@@ -126,7 +131,15 @@ fn ask(
 ) {
     let found = backend.propose(graph, node, setting);
     offers.declined.extend(found.declined.into_iter().map(|d| (backend.name().to_owned(), d)));
-    for candidate in found.candidates {
+    let is_short = |c: &Candidate| c.guess_ns.is_some_and(|ns| ns <= SHORT_NS);
+    let is_own = backend.kind() == BackendKind::OpLibrary && !backend.is_foreign();
+    let alone = Setting { threads: 1, ..*setting };
+    let short = match setting.threads > 1 && is_own && found.candidates.iter().any(is_short) {
+        true => backend.propose(graph, node, &alone).candidates,
+        false => Vec::new(),
+    };
+    let all = found.candidates.into_iter().map(|c| (c, setting));
+    for (candidate, setting) in all.chain(short.into_iter().filter(is_short).map(|c| (c, &alone))) {
         if !setting.policy.admits(candidate.numerics) {
             continue;
         }
@@ -176,7 +189,8 @@ fn offer_of(
     setting: &Setting,
 ) -> Offer {
     let key = key(&canonical, &candidate, &**backend, setting);
-    Offer { candidate, form: Form::Kernel(backend.clone()), canonical, key }
+    let (form, threads) = (Form::Kernel(backend.clone()), setting.threads);
+    Offer { candidate, form, canonical, threads, key }
 }
 
 /// These nodes as one region of an engine, which is its own kind of plan where they are the whole graph; or
@@ -239,6 +253,7 @@ fn view(graph: &Graph, node: NodeId) -> Option<Offer> {
         candidate,
         form: Form::View,
         canonical: Arc::from("view"),
+        threads: 1,
         key: Key(String::new()),
     })
 }

@@ -17,6 +17,8 @@ pub struct Alternative {
     pub candidate: String,
     /// What it computes: some of the region's nodes, and maybe others.
     pub nodes: Vec<NodeId>,
+    /// Threads that it runs on.
+    pub threads: usize,
     /// Its measured time in nanoseconds.
     pub median_ns: f64,
     /// How many nanoseconds cheaper it would have to be to be part of a cheapest cover, conversions and what

@@ -62,8 +62,7 @@ impl<'a> Pricing<'a> {
         let record = recorded(self.database, self.contents, &offer.key)?;
         if let Some(Record::Measured { measurement, .. }) = &record {
             let region = &offer.candidate.region;
-            let threads = self.setting.threads;
-            let least = least_ns(self.graph, &region.nodes, &region.outputs, threads);
+            let least = least_ns(self.graph, &region.nodes, &region.outputs, offer.threads);
             if let Some(why) = impossible(measurement, least) {
                 let (backend, nodes) = (offer.backend(), region.origin(self.graph).join(", "));
                 doubted.push(format!("{backend} `{}` of {nodes}: {why}", offer.candidate));
@@ -87,7 +86,9 @@ impl<'a> Pricing<'a> {
             return Err(TrialError::new("a view has no kernel".to_owned()));
         };
         let candidate = &offer.candidate;
-        let bound = backend.bind(self.graph, candidate, &self.setting).map_err(TrialError::new)?;
+        let threads = offer.threads;
+        let setting = Setting { threads, ..self.setting };
+        let bound = backend.bind(self.graph, candidate, &setting).map_err(TrialError::new)?;
         let content = |v: ValueId| {
             let content = self.observed.get(v).map_err(|e| TrialError::new(e.to_string()))?;
             content.ok_or_else(|| TrialError::new("the reference has no content for it".to_owned()))
@@ -102,7 +103,6 @@ impl<'a> Pricing<'a> {
         }
         let input_dims: Vec<Vec<i64>> = inputs.iter().map(|(t, _)| t.dims().to_vec()).collect();
         let output_dims: Vec<Vec<i64>> = outputs.iter().map(|(d, _)| d.clone()).collect();
-        let threads = self.setting.threads;
         let needs =
             bound.kernel.needs(&Dims { inputs: &input_dims, outputs: &output_dims }, threads);
         let trial = Trial::new(&bound, &inputs, &outputs, threads, self.last_level_cache)?;

@@ -176,7 +176,8 @@ output %b
         };
         let canonical: Arc<str> = Arc::from(format!("{nodes:?}"));
         let key = Key(format!("{backend} {variant} {canonical}"));
-        Offer { candidate, form: Form::Kernel(Arc::new(Named(backend))), canonical, key }
+        let form = Form::Kernel(Arc::new(Named(backend)));
+        Offer { candidate, form, canonical, threads: 1, key }
     }
 
     fn took(us: f64) -> Option<Record> {

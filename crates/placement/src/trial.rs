@@ -149,6 +149,7 @@ impl Trial {
                 constants,
                 workspace,
                 workspace_len: needs.workspace,
+                threads: threads as u32,
                 origin: Vec::new(),
             };
             plan.steps.push(Step { action: Action::Run(run), queue: Queue(0), waits: Vec::new() });

@@ -73,6 +73,8 @@ pub struct RunStep {
     pub workspace: u64,
     /// Bytes of workspace.
     pub workspace_len: u64,
+    /// Threads that the kernel runs on: those of the plan, or the calling one alone.
+    pub threads: u32,
     /// Names of the nodes of the user's model that this step computes; empty for a conversion.
     pub origin: Vec<String>,
 }
@@ -179,6 +181,9 @@ impl fmt::Display for Plan {
                         write!(f, " {word}[{}]", list.trim_start())?;
                     }
                     write!(f, " workspace arena+{} len {}", run.workspace, run.workspace_len)?;
+                    if run.threads != self.threads {
+                        write!(f, " threads={}", run.threads)?;
+                    }
                     writeln!(f, " {:?}", run.origin)?;
                 }
                 Action::Copy { from, to } => writeln!(f, "step {i} copy {} -> {}", from.0, to.0)?,

@@ -2,7 +2,7 @@
 
 use crate::{
     Action, Arena, BufferId, Cancel, DeviceId, Kernel, Operand, Place, Plan, Pool, Recipe, Run,
-    RunError, Trace, Weights,
+    RunError, Serial, Trace, Weights,
 };
 use bricolage_tensor::{DType, Format, Storage, Tensor, TensorType};
 use std::{ops::Range, sync::Arc};
@@ -409,7 +409,7 @@ impl Session {
                 outputs: &self.operands[bound.outputs.clone()],
                 constants: &self.operands[bound.constants.clone()],
                 workspace: self.operands[bound.workspace],
-                pool: &*self.pool,
+                pool: if run.threads == 1 { &Serial } else { &*self.pool },
                 queue: step.queue,
                 cancel: &self.cancel,
             }),

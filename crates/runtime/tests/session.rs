@@ -2,8 +2,9 @@
 #![allow(unsafe_code)] // a counting allocator and a kernel over raw operands
 
 use bricolage_runtime::{
-    Action, Buffer, BufferId, Dims, Kernel, KernelSource, Needs, Place, Plan, Port, Program, Queue,
-    Recipe, Run, RunError, RunStep, Serial, Session, SessionError, Step, Trace,
+    Action, Buffer, BufferId, Dims, Kernel, KernelSource, Needs, Place, Plan, PoolOptions, Port,
+    Program, Queue, Recipe, Run, RunError, RunStep, Serial, Session, SessionError, Step,
+    ThreadPool, Trace,
 };
 use bricolage_tensor::{DType, Format, Storage, Tensor, TensorType};
 use std::{
@@ -81,6 +82,7 @@ fn plan() -> Plan {
             constants: vec![BufferId(4)],
             workspace: 64,
             workspace_len: 16,
+            threads: 1,
             origin: vec![format!("/add_{output}")],
         }),
         queue: Queue(0),
@@ -121,6 +123,42 @@ fn runs_what_the_plan_says() {
     assert_eq!(out[0], Tensor::of(&[4], &[2f32, 3.0, 4.0, 5.0]));
     assert_eq!(out[1], out[0]);
     assert!(session.arena().bytes()[16..64].iter().all(|&b| b == 0xAB), "nothing else is touched");
+}
+
+/// Writes how many threads it is lent.
+struct CountThreads;
+impl Kernel for CountThreads {
+    fn name(&self) -> &str {
+        "test-count-threads"
+    }
+    fn needs(&self, _: &Dims<'_>, _: usize) -> Needs {
+        Needs::default()
+    }
+    fn run(&self, run: &mut Run<'_>) -> Result<(), RunError> {
+        // SAFETY: the plan of the test below gives operands of 4 floats.
+        unsafe { *run.outputs[0].as_mut_ptr().cast::<f32>() = run.pool.threads() as f32 };
+        Ok(())
+    }
+    fn recipe(&self) -> Recipe {
+        AddConstant.recipe()
+    }
+}
+
+#[test]
+fn a_step_for_one_thread_is_lent_no_other() {
+    for (threads, lent) in [(3, 3.0), (1, 1.0)] {
+        let mut plan = plan();
+        plan.threads = 3;
+        if let Action::Run(last) = &mut plan.steps[1].action {
+            last.threads = threads;
+        }
+        let weights = Storage::copy_of(&0.5f32.to_ne_bytes());
+        let program = Program::new(plan, vec![Arc::new(CountThreads)], weights).unwrap();
+        let pool = ThreadPool::new(&PoolOptions { threads: 3, ..PoolOptions::default() }).unwrap();
+        let mut session = Session::open(Arc::new(program), Arc::new(pool)).unwrap();
+        let out = session.run(&[Tensor::of(&[4], &[1f32; 4])]).unwrap();
+        assert_eq!(out[0].elements::<f32>()[0], lent);
+    }
 }
 
 #[test]

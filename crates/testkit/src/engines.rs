@@ -423,7 +423,8 @@ pub(crate) fn foreign_fault(name: &str, graph: &Graph, inputs: &[Datum]) -> Opti
 fn openvino_fault(graph: &Graph, inputs: &[Datum]) -> Option<&'static str> {
     // By instructions that give the second of two operands where one is no number.
     let compares = |n: &NodeId| match &graph.node(*n).op {
-        Op::Clip(_) | Op::Binary(Binary::Min | Binary::Max) => true,
+        Op::Clip(_) | Op::ArgReduce(_) | Op::TopK(_) => true,
+        Op::Binary(Binary::Min | Binary::Max) => true,
         Op::Pool(pool) => matches!(pool.kind, PoolKind::Max { .. }),
         Op::Unary(f) => matches!(
             f,

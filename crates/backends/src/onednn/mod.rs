@@ -108,6 +108,14 @@ fn convolution(view: &View<'_>, at: NodeId) -> Result<Anchor, String> {
         pads: [op.pads[0], op.pads[1]],
         groups: op.groups,
     };
+    let reads_some = |d: usize| {
+        let end = (output[2 + d] - 1) * conv.strides[d] + (filter[d] - 1) * conv.dilations[d] + 1;
+        let before = conv.pads[d].0;
+        end > before && before + input[2 + d] > 0
+    };
+    if !(reads_some(0) && reads_some(1)) {
+        return Err("needs windows that reach the image, found nothing but padding".to_owned());
+    }
     let macs = output.iter().product::<i64>() as f64 * (channels * filter[0] * filter[1]) as f64;
     Ok(Anchor {
         work: Work::Conv(conv),

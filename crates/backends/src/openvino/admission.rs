@@ -15,7 +15,28 @@ pub(super) fn check(graph: &Graph, region: &Region) -> Result<(), String> {
                     result has them swapped"
             .to_owned());
     }
+    if region.nodes.iter().any(|&node| joins_rows(graph, region, node)) {
+        return Err("joins reductions of rows with a constant for each row, and gives the rows of the first matrix to all"
+            .to_owned());
+    }
     Ok(())
+}
+
+/// Whether a node joins a reduction along the last of three dims with a constant of several elements, which the
+/// library takes for a step of the reduction: right for one matrix, wrong for several.
+fn joins_rows(graph: &Graph, region: &Region, node: NodeId) -> bool {
+    let Op::Binary(_) = graph.node(node).op else { return false };
+    let operands = || graph.node(node).inputs.iter().flatten().copied();
+    let is_row = |v: ValueId| graph.constant_of(v).is_some_and(|t| t.len() > 1);
+    let reduces_rows = |v: ValueId| {
+        let producer = graph.producer(v).filter(|n| region.nodes.contains(n));
+        let Some(Op::Reduce(reduce)) = producer.map(|n| &graph.node(n).op) else { return false };
+        let of = producer.and_then(|n| graph.node(n).inputs.first().copied().flatten());
+        let ty = of.and_then(|v| graph.fact(v).ty.as_tensor());
+        reduce.axes == [2]
+            && ty.is_some_and(|t| t.shape.len() == 3 && t.shape[0].as_const() != Some(1))
+    };
+    operands().any(is_row) && operands().any(reduces_rows)
 }
 
 /// Whether a node swaps heads and queries of an attention in the region that has as many of both: what the library

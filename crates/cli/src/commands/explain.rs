@@ -67,11 +67,12 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
             .as_ref()
             .map_or_else(|| "not measured".to_owned(), |m| units::time(m.median_ns));
         say!(
-            "  {} | {} {} {} | {time} | {}",
+            "  {} | {} {} {}{} | {time} | {}",
             names(&r.nodes),
             r.backend,
             r.pattern,
             r.kernel,
+            on_one(r.threads, report.threads),
             r.numerics
         );
         let inside = r
@@ -79,7 +80,7 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
             .map_or_else(String::new, |ns| format!("; {} inside the plan", units::time(ns)));
         say!("      {} -> {}{inside}", r.inputs.join(", "), r.outputs.join(", "));
         for other in &r.alternatives {
-            say!("      {}", alternative(other, &r.nodes));
+            say!("      {}", alternative(other, &r.nodes, report.threads));
         }
         if r.alternatives.is_empty() && r.backend == "reference" {
             say!("      no other backend has a kernel for it: the reference evaluator runs it");
@@ -163,8 +164,13 @@ fn certificate(p: &Prediction) -> String {
     }
 }
 
+/// Says of a kernel that it leaves the plan's other threads alone.
+fn on_one(threads: usize, of_plan: u32) -> &'static str {
+    if threads == 1 && of_plan > 1 { ", on one thread" } else { "" }
+}
+
 /// What another way would need to be chosen.
-fn alternative(other: &Alternative, nodes: &[String]) -> String {
+fn alternative(other: &Alternative, nodes: &[String], threads: u32) -> String {
     let beyond = other.nodes.iter().filter(|n| !nodes.contains(n)).count();
     let what = match beyond {
         0 => String::new(),
@@ -179,7 +185,8 @@ fn alternative(other: &Alternative, nodes: &[String]) -> String {
         }
     };
     let (backend, candidate) = (&other.backend, &other.candidate);
-    format!("{backend} {candidate}{what} {}: {lacks}", units::time(other.median_ns))
+    let alone = on_one(other.threads, threads);
+    format!("{backend} {candidate}{alone}{what} {}: {lacks}", units::time(other.median_ns))
 }
 
 pub(super) fn names(nodes: &[String]) -> String {

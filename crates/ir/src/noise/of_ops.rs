@@ -47,47 +47,59 @@ pub(super) fn roundings_of(op: &Op, operand: usize, content: &Tensor) -> Option<
     }
 }
 
-/// The results of an op on these operands, without a number where another order of its steps makes another: of the
-/// factors of a product the large ones may be infinite together and the small ones 0, though all of them are neither.
+/// The results of an op on these operands, without a number where other steps or another order of them make another:
+/// of the factors of a product the large ones may be infinite together and the small ones 0, though all of them
+/// are neither, and so may squares be whose root is not.
 pub(super) fn passing_range(
     op: &Op,
     operands: &[Option<&Datum>],
     results: Vec<Datum>,
 ) -> Result<Vec<Datum>, EvalError> {
-    let factors = operands.first().copied().flatten().and_then(|d| d.as_tensor());
-    let (Op::Reduce(Reduce { kind: ReduceKind::Product, .. }), Some(factors)) = (op, factors)
-    else {
-        return Ok(results);
-    };
-    if !factors.dtype().is_float() {
+    let operand = operands.first().copied().flatten().and_then(|d| d.as_tensor());
+    let (Op::Reduce(reduce), Some(operand)) = (op, operand) else { return Ok(results) };
+    if !operand.dtype().is_float() {
         return Ok(results);
     }
-    let product = |clamp: fn(f64) -> f64| -> Result<Option<Vec<f64>>, EvalError> {
+    let passes: Box<dyn Fn(usize, f64) -> bool> = match reduce.kind {
+        ReduceKind::L2 => {
+            let largest = largest_square(operand.dtype());
+            Box::new(move |_, v| v.abs() > largest)
+        }
+        ReduceKind::Product => Box::new(passing_factors(op, operands, operand)?),
+        _ => return Ok(results),
+    };
+    let one = |datum: Datum| match datum.as_tensor() {
+        Some(t) => {
+            let value = |(at, v)| if passes(at, v) { f64::NAN } else { v };
+            let values: Vec<f64> = t.to_f64().into_iter().enumerate().map(value).collect();
+            Tensor::from_f64(t.dtype(), t.dims(), &values).into()
+        }
+        None => datum,
+    };
+    Ok(results.into_iter().map(one).collect())
+}
+
+/// Whether a product, by its place, is of factors that pass the range in some order.
+fn passing_factors(
+    op: &Op,
+    operands: &[Option<&Datum>],
+    factors: &Tensor,
+) -> Result<impl Fn(usize, f64) -> bool + use<>, EvalError> {
+    let product = |clamp: fn(f64) -> f64| -> Result<Vec<f64>, EvalError> {
         let values: Vec<f64> = factors.to_f64().into_iter().map(clamp).collect();
         let part = Datum::from(Tensor::from_f64(factors.dtype(), factors.dims(), &values));
         let mut operands = operands.to_vec();
         operands[0] = Some(&part);
         let products = op.eval(&Inputs(&operands))?;
-        Ok(products.first().and_then(Datum::as_tensor).map(Tensor::to_f64))
+        Ok(products.first().and_then(Datum::as_tensor).map(Tensor::to_f64).unwrap_or_default())
     };
     let (large, small) = (product(|v| v.abs().max(1.0))?, product(|v| v.abs().min(1.0))?);
     let nothing = product(|v| if v == 0.0 { 0.0 } else { 1.0 })?;
-    let (Some(large), Some(small), Some(nothing)) = (large, small, nothing) else {
-        return Ok(results);
-    };
-    let either = |at: usize, v: f64| {
+    Ok(move |at: usize, _: f64| {
         let over = large[at].is_infinite() && small[at] < 1.0;
         let under = small[at] == 0.0 && nothing[at] != 0.0 && large[at] > 1.0;
-        if over || under { f64::NAN } else { v }
-    };
-    let one = |datum: Datum| match datum.as_tensor() {
-        Some(t) => {
-            let values = t.to_f64().into_iter().enumerate().map(|(at, v)| either(at, v));
-            Tensor::from_f64(t.dtype(), t.dims(), &values.collect::<Vec<f64>>()).into()
-        }
-        None => datum,
-    };
-    Ok(results.into_iter().map(one).collect())
+        over || under
+    })
 }
 
 /// Terms of the sum that divides each element of a result, and whose error is therefore a share of it.
@@ -133,11 +145,26 @@ pub(super) fn logarithm_terms(op: &Op, result: &Tensor, terms: u64) -> Option<f6
     }
 }
 
+/// The square of a smaller number may be 0.
+fn least_square(dtype: DType) -> f64 {
+    let is_double = dtype == DType::F64;
+    let least = if is_double { f64::MIN_POSITIVE } else { f64::from(f32::MIN_POSITIVE) };
+    least.sqrt()
+}
+
+/// The square of a larger number may be infinite.
+fn largest_square(dtype: DType) -> f64 {
+    if dtype == DType::F64 { f64::MAX.sqrt() } else { f64::from(f32::MAX).sqrt() }
+}
+
 /// A function may be computed by a sum that nearly cancels: `1 + erf(x / sqrt(2))` or `exp(x) - 1`, or
 /// `1/2 + tanh(x / 2) / 2` for a logistic one, or `x - y floor(x / y)` for a remainder. The rounding of its terms, in `f32` for narrower types, is an
 /// absolute error of the result, times the operand where that multiplies the sum.
 pub(super) fn hidden_sum(op: &Op, operand: &Tensor) -> f64 {
     let roundoff = operand.dtype().epsilon().min(DType::F32.epsilon()) / 2.0;
+    if let Op::Reduce(Reduce { kind: ReduceKind::L2, .. }) = op {
+        return least_square(operand.dtype());
+    }
     if let Op::Binary(Binary::Mod | Binary::Fmod) = op {
         let finite = operand.to_f64().into_iter().filter(|v| v.is_finite());
         return roundoff * finite.fold(0.0, |m, v| f64::max(m, v.abs()));
