@@ -1,6 +1,7 @@
 //! Names that conditions may use: what stands for a value, and what may be asked of it.
 
 use super::{
+    constraint::Condition,
     error::Fault,
     syntax::{Literal, Name},
     view::{OpSet, all_attributes},
@@ -43,6 +44,8 @@ pub(super) struct Names<'a> {
     pub(super) locals: Vec<String>,
     /// Parts of the pattern so far.
     pub(super) parts: usize,
+    /// Those of every `let` that was put in.
+    pub(super) conditions: Vec<Condition>,
     attributes: BTreeSet<String>,
 }
 
@@ -55,6 +58,7 @@ impl<'a> Names<'a> {
             tensor: false,
             locals: Vec::new(),
             parts: 0,
+            conditions: Vec::new(),
             attributes: all_attributes(),
         }
     }
