@@ -533,6 +533,52 @@ fn leaves_come_from_outside() {
     );
 }
 
+/// What a `let` asks for must hold where it is a part of the match, and not where it is passed by.
+#[test]
+fn conditions_of_parts_hold_where_the_parts_are() {
+    let file = "backend e {}
+        let even = e@neg(x@_) where e.dim[-1] % 2 == 0;
+        let summed = s@add{even, r@var} where s.dims == e.dims;
+        pattern even+act { match: relu(even?); entry: \"p\"; }
+        pattern sum+act { match: relu(summed); entry: \"p\"; }
+        exclude sum+act where r.rank < 2 because \"a row is too short\";";
+    let entries = vec!["p".to_owned()];
+    let backend = load(file, Library { entries, ..Library::default() }).unwrap();
+    let found = |columns: i64, other: &[i64], is_const: bool| -> (Vec<String>, Vec<String>) {
+        let mut m = Model { graph: Graph::new("parts") };
+        let x = m.graph.input("x", TensorType::fixed(DType::F32, &[2, columns]));
+        let r = match is_const {
+            true => m.graph.constant("r", numbers(other)),
+            false => m.graph.input("r", TensorType::fixed(DType::F32, other)),
+        };
+        let a = m.add("a", Unary::Neg, &[Some(x)]);
+        let b = m.add("b", Unary::Relu, &[Some(a)]);
+        let c = m.add("c", Unary::Neg, &[Some(x)]);
+        let d = m.add("d", Binary::Add, &[Some(r), Some(c)]);
+        let e = m.add("e", Unary::Relu, &[Some(d)]);
+        m.graph.outputs = vec![b, e];
+        let asked = ["b", "e"].map(|name| backend.propose(&m.graph, m.node(name), &SETTING));
+        let candidates = asked.iter().flat_map(|p| &p.candidates);
+        let candidates = candidates.map(|c| format!("{} {}", c.pattern, c.region.nodes.len()));
+        let declined = asked.iter().flat_map(|p| &p.declined);
+        let declined = declined.map(|d| format!("{}: {}", d.pattern, d.why));
+        (candidates.collect(), declined.collect())
+    };
+    let all = ["even+act 2", "even+act 1", "even+act 1", "sum+act 3"].map(str::to_owned);
+    assert_eq!(found(4, &[2, 4], false), (all.to_vec(), vec![]));
+    // A constant is none of what the sum may have: nothing matches that could be refused.
+    assert_eq!(found(4, &[2, 4], true), (all[..3].to_vec(), vec![]));
+    let odd = "needs e.dim[-1] % 2 == 0, found e.dim[-1] = 3";
+    assert_eq!(
+        found(3, &[2, 3], false),
+        (all[1..3].to_vec(), ["even+act", "sum+act"].map(|p| format!("{p}: {odd}")).to_vec())
+    );
+    let larger = "sum+act: needs s.dims == e.dims, found s.dims = [1, 2, 4], e.dims = [2, 4]";
+    assert_eq!(found(4, &[1, 2, 4], false), (all[..3].to_vec(), vec![larger.to_owned()]));
+    let row = "sum+act: is left out here: a row is too short";
+    assert_eq!(found(4, &[4], false), (all[..3].to_vec(), vec![row.to_owned()]));
+}
+
 #[test]
 fn graphs_are_drawn_that_every_pattern_takes() {
     let backend = load(FILE, library()).unwrap();

@@ -30,7 +30,7 @@ pub use plugin::{
 pub use python::PythonPeer;
 pub use reference::Reference;
 
-use bricolage_backend::Backend;
+use bricolage_backend::{Backend, pattern::PatternError};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -40,15 +40,18 @@ use std::{
 ///
 /// `variable` gives the content of an environment variable in which the user may name one; the others are
 /// looked for in the Python environment `environment` and where the system's loader looks.
+///
+/// # Errors
+/// When the pattern file of a built-in backend does not fit the language, which is a bug.
 pub fn foreign(
     variable: &dyn Fn(&str) -> Option<PathBuf>,
     environment: Option<&Path>,
-) -> Vec<Arc<dyn Backend>> {
+) -> Result<Vec<Arc<dyn Backend>>, PatternError> {
     let named = |name| variable(name);
-    vec![
+    Ok(vec![
         Arc::new(OnnxRuntime::find(named(OnnxRuntime::VARIABLE).as_deref(), environment)),
         Arc::new(OpenVino::find(named(OpenVino::VARIABLE).as_deref(), environment)),
-        Arc::new(Blas::find(named(Blas::VARIABLE).as_deref(), environment)),
+        Arc::new(Blas::find(named(Blas::VARIABLE).as_deref(), environment)?),
         Arc::new(OneDnn::find(named(OneDnn::VARIABLE).as_deref(), environment)),
-    ]
+    ])
 }

@@ -36,10 +36,14 @@ pub(crate) fn parts<S>(
 ) -> Result<(S, Vec<Packed>), String> {
     let found = all.into_iter().find(|p| p.candidate == *candidate);
     let Proposal { spec, constants, .. } = found.ok_or("no longer proposes this candidate")?;
-    let plain = |t: Tensor| Packed {
-        format: Format::plain(t.dtype()),
-        dims: t.dims().to_vec(),
-        bytes: t.storage().clone(),
-    };
     Ok((spec, constants.into_iter().map(plain).collect()))
+}
+
+/// A constant as it lies in the model.
+pub(crate) fn plain(tensor: Tensor) -> Packed {
+    Packed {
+        format: Format::plain(tensor.dtype()),
+        dims: tensor.dims().to_vec(),
+        bytes: tensor.storage().clone(),
+    }
 }

@@ -34,11 +34,12 @@ pub(crate) fn variable(name: &str) -> Option<PathBuf> {
 }
 
 /// Looks for backends.
-pub(crate) fn backends() -> Backends {
+pub(crate) fn backends() -> Result<Backends, Error> {
     let environment = variable("VIRTUAL_ENV");
     let mut all: Vec<Arc<dyn Backend>> = vec![Arc::new(Native::default())];
     let mut absent = Vec::new();
-    let found = foreign(&variable, environment.as_deref());
+    let found = foreign(&variable, environment.as_deref())
+        .map_err(|e| Error::Internal { what: e.to_string() })?;
     let taken = || {
         let ours = ["native", "reference", "view"].map(str::to_owned);
         let peers = peers().into_iter().map(|p| p.name().to_owned());
@@ -54,7 +55,7 @@ pub(crate) fn backends() -> Backends {
         }
     }
     all.push(Arc::new(Reference));
-    Backends { usable: Registry::new(all), absent, broken }
+    Ok(Backends { usable: Registry::new(all), absent, broken })
 }
 
 /// Runtimes that run whole models for comparison, present or not.
@@ -64,7 +65,7 @@ pub(crate) fn peers() -> Vec<PythonPeer> {
 
 /// The backends of these names and the reference; all that can be used when there are no names.
 pub(crate) fn registry(names: &[String]) -> Result<Registry, Error> {
-    let backends = backends();
+    let backends = backends()?;
     if let Some(error) = backends.broken.into_iter().next() {
         return Err(error.into());
     }

@@ -108,7 +108,7 @@ pub type Variable<'a> = &'a dyn Fn(&str) -> Option<PathBuf>;
 /// Foreign backends that are here, and for each one that is not, why.
 pub(crate) fn foreign_here(variable: Variable<'_>) -> (Vec<Arc<dyn Backend>>, Vec<String>) {
     let (mut here, mut absent) = (Vec::new(), Vec::new());
-    for backend in foreign(variable, None) {
+    for backend in foreign(variable, None).expect("pattern files of ours fit the language") {
         let status = backend.status();
         match status.version {
             Some(_) => here.push(backend),

@@ -72,6 +72,18 @@ pub trait Provider: Send + Sync {
         None
     }
 
+    /// A guess of the time in nanoseconds that an entry takes for a region; see [`Candidate::guess_ns`].
+    fn guess_ns(
+        &self,
+        entry: &str,
+        graph: &Graph,
+        region: &Region,
+        setting: &Setting,
+    ) -> Option<f64> {
+        let _ = (entry, graph, region, setting);
+        None
+    }
+
     /// Makes the kernel of an entry, or says in a clause why it cannot. The kernel's operands are the
     /// candidate's inputs and outputs in its order.
     fn bind(
@@ -178,6 +190,12 @@ impl PatternBackend {
                             }
                         };
                         for mut candidate in candidates {
+                            candidate.guess_ns = self.provider.guess_ns(
+                                &claimed.entry,
+                                graph,
+                                &candidate.region,
+                                setting,
+                            );
                             if number > 1 {
                                 candidate.variant = format!("{}/{number}", claimed.entry);
                             }
@@ -258,7 +276,8 @@ fn offers(
         nodes: region.nodes.len(),
         tensor: None,
     };
-    scope.check(&claimed.conditions)?;
+    let of_parts = found.conditions.iter().filter_map(|&number| claimed.of_parts.get(number));
+    of_parts.chain([&claimed.conditions]).try_for_each(|condition| scope.check(condition))?;
     for (condition, because) in &claimed.exclusions {
         match scope.holds(condition) {
             Truth::True => return Err(format!("is left out here: {because}")),

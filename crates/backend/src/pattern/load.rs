@@ -39,6 +39,8 @@ pub(super) struct Claimed {
     pub(super) names: Vec<String>,
     pub(super) exit: usize,
     pub(super) shape: Shape,
+    /// What must hold of the parts that a match has, by their numbers.
+    pub(super) of_parts: Vec<Condition>,
     pub(super) conditions: Condition,
     /// Regions not to be tried, each with the reason.
     pub(super) exclusions: Vec<(Condition, String)>,
@@ -249,6 +251,7 @@ impl<'a> Loader<'a> {
         let entry = entry.text.clone();
         let numerics = claim.numerics.or(backend.numerics).unwrap_or(Numerics::Reassociates);
         let slots: Vec<String> = names.slots.iter().map(|s| s.name.clone()).collect();
+        let of_parts = names.conditions.clone();
         move |shape| Claimed {
             name: name.text.clone(),
             entry,
@@ -256,6 +259,7 @@ impl<'a> Loader<'a> {
             names: slots,
             exit,
             shape,
+            of_parts,
             conditions,
             exclusions,
             formats,

@@ -38,6 +38,8 @@ pub(super) struct Match {
     pub(super) bindings: Vec<Binding>,
     /// Values from outside, sorted: each operand that a leaf stands for.
     pub(super) leaves: Vec<ValueId>,
+    /// Numbers of the conditions that came with its parts, sorted.
+    pub(super) conditions: Vec<usize>,
 }
 
 /// All matches at one exit.
@@ -128,6 +130,13 @@ impl Matcher<'_> {
                 let all = self.node(node, operand, so_far);
                 all.into_iter().map(|one| (one, true)).collect()
             }
+            Part::Where(number, inner) => {
+                let mut all = self.part(inner, operand, so_far);
+                for (one, _) in &mut all {
+                    insert(&mut one.conditions, *number);
+                }
+                all
+            }
         }
     }
 
@@ -149,7 +158,7 @@ impl Matcher<'_> {
                 }
                 all
             }
-            Part::Optional(inner) => self.pass(inner, operand, so_far),
+            Part::Optional(inner) | Part::Where(_, inner) => self.pass(inner, operand, so_far),
             Part::Any(parts) => {
                 let mut all = Vec::new();
                 for part in parts {
@@ -179,9 +188,7 @@ impl Matcher<'_> {
             return Vec::new();
         }
         let mut with = so_far;
-        if let Err(at) = with.nodes.binary_search(&id) {
-            with.nodes.insert(at, id);
-        }
+        insert(&mut with.nodes, id);
         let inputs = &graph.node(id).inputs;
         let rest = |from: usize| inputs.iter().skip(from).all(Option::is_none);
         match &part.operands {
@@ -219,6 +226,7 @@ impl Matcher<'_> {
         match leaf {
             Leaf::Any => true,
             Leaf::Const => constant.is_some(),
+            Leaf::Var => constant.is_none(),
             Leaf::Scalar => constant.is_some_and(|t| t.len() == 1),
             Leaf::Input => self.view.is_given(value),
         }
@@ -242,8 +250,13 @@ impl Matcher<'_> {
 }
 
 fn with_leaf(mut so_far: Match, value: ValueId) -> Match {
-    if let Err(at) = so_far.leaves.binary_search(&value) {
-        so_far.leaves.insert(at, value);
-    }
+    insert(&mut so_far.leaves, value);
     so_far
+}
+
+/// Adds to what is sorted and has each element once.
+fn insert<T: Ord>(sorted: &mut Vec<T>, one: T) {
+    if let Err(at) = sorted.binary_search(&one) {
+        sorted.insert(at, one);
+    }
 }

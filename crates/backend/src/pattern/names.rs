@@ -1,11 +1,12 @@
 //! Names that conditions may use: what stands for a value, and what may be asked of it.
 
 use super::{
+    constraint::Condition,
     error::Fault,
     syntax::{Literal, Name},
     view::{OpSet, all_attributes},
 };
-use std::collections::BTreeSet;
+use std::{cell::OnceCell, collections::BTreeSet};
 
 /// Names that bindings cannot have.
 pub(super) const RESERVED: &[&str] =
@@ -43,7 +44,10 @@ pub(super) struct Names<'a> {
     pub(super) locals: Vec<String>,
     /// Parts of the pattern so far.
     pub(super) parts: usize,
-    attributes: BTreeSet<String>,
+    /// Those of every `let` that was put in.
+    pub(super) conditions: Vec<Condition>,
+    /// Those of all ops.
+    attributes: OnceCell<BTreeSet<String>>,
 }
 
 impl<'a> Names<'a> {
@@ -55,7 +59,8 @@ impl<'a> Names<'a> {
             tensor: false,
             locals: Vec::new(),
             parts: 0,
-            attributes: all_attributes(),
+            conditions: Vec::new(),
+            attributes: OnceCell::new(),
         }
     }
 
@@ -103,11 +108,15 @@ impl<'a> Names<'a> {
     }
 
     pub(super) fn has_attribute(&self, slot: usize, name: &str) -> bool {
-        self.slots[slot].attributes.as_ref().unwrap_or(&self.attributes).contains(name)
+        self.is_among(self.slots[slot].attributes.as_ref(), name)
     }
 
     /// Whether any of the ops has the attribute.
     pub(super) fn is_attribute_of(&self, ops: &[OpSet], name: &str) -> bool {
-        ops.iter().any(|op| op.attributes().as_ref().unwrap_or(&self.attributes).contains(name))
+        ops.iter().any(|op| self.is_among(op.attributes().as_ref(), name))
+    }
+
+    fn is_among(&self, attributes: Option<&BTreeSet<String>>, name: &str) -> bool {
+        attributes.unwrap_or_else(|| self.attributes.get_or_init(all_attributes)).contains(name)
     }
 }

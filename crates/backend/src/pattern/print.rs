@@ -81,7 +81,11 @@ impl Display for Let {
         if !self.parameters.is_empty() {
             write!(f, "({})", Joined(&self.parameters, ", "))?;
         }
-        writeln!(f, " = {};", self.pattern)
+        write!(f, " = {}", self.pattern)?;
+        if let Some(condition) = &self.condition {
+            write!(f, " where {condition}")?;
+        }
+        f.write_str(";\n")
     }
 }
 
@@ -202,6 +206,7 @@ impl Display for Leaf {
         f.write_str(match self {
             Leaf::Any => "_",
             Leaf::Const => "const",
+            Leaf::Var => "var",
             Leaf::Scalar => "scalar",
             Leaf::Input => "input",
         })

@@ -171,6 +171,7 @@ impl Drawer<'_> {
                 self.part(&all[one])
             }
             Part::Node(node) => self.node(node).map(Some),
+            Part::Where(_, inner) => self.part(inner),
         }
     }
 
@@ -183,7 +184,7 @@ impl Drawer<'_> {
                 self.bound.insert(*slot, value);
                 Some(value)
             }
-            Part::Optional(inner) => self.pass(inner),
+            Part::Optional(inner) | Part::Where(_, inner) => self.pass(inner),
             Part::Any(all) => {
                 let one = self.rng.below(all.len());
                 self.pass(&all[one])
@@ -273,7 +274,7 @@ impl Drawer<'_> {
         let constant = match leaf {
             Leaf::Const | Leaf::Scalar => true,
             Leaf::Any => self.rng.below(4) == 0,
-            Leaf::Input => false,
+            Leaf::Var | Leaf::Input => false,
         };
         let name = format!("v{}", self.graph.values().count());
         if !constant {

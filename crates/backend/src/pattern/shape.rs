@@ -1,6 +1,7 @@
 //! Patterns with their names looked up: the patterns of `let` are put in, and names of values are slots.
 
 use super::{
+    constraint::Condition,
     error::Fault,
     names::{Names, RESERVED},
     syntax::{Arguments, Leaf, Let, Literal, Name, OpName, OpPattern, Pattern},
@@ -20,6 +21,8 @@ pub(super) enum Part {
     Optional(Box<Part>),
     Any(Vec<Part>),
     Node(NodePart),
+    /// A part whose match is asked the condition of this number.
+    Where(usize, Box<Part>),
 }
 
 /// A node.
@@ -66,6 +69,9 @@ pub(super) fn check(definition: &Let, before: &[&Let], names: &mut Names<'_>) {
         }
     }
     part(&definition.pattern, &places, names, &mut BTreeSet::new());
+    if let Some(condition) = &definition.condition {
+        Condition::compile(condition, names);
+    }
 }
 
 /// A pattern of one node at least, with its names looked up.
@@ -86,7 +92,7 @@ pub(super) fn root(
 fn has_node(part: &Part) -> bool {
     match part {
         Part::Leaf(_) | Part::Same(_) => false,
-        Part::Bind(_, inner) | Part::Optional(inner) => has_node(inner),
+        Part::Bind(_, inner) | Part::Optional(inner) | Part::Where(_, inner) => has_node(inner),
         Part::Any(all) => all.iter().any(has_node),
         Part::Node(_) => true,
     }
@@ -181,7 +187,11 @@ fn named(
         lets: &places.lets[..at],
         arguments: parameters.zip(arguments).map(|(p, a)| (p, a, places)).collect(),
     };
-    part(&definition.pattern, &inner, names, bound)
+    let part = part(&definition.pattern, &inner, names, bound)?;
+    let Some(condition) = &definition.condition else { return Some(part) };
+    let condition = Condition::compile(condition, names);
+    names.conditions.push(condition);
+    Some(Part::Where(names.conditions.len() - 1, Box::new(part)))
 }
 
 fn node(
@@ -246,7 +256,7 @@ pub(super) fn op_sets(ops: &[OpName], names: &mut Names<'_>) -> Option<Vec<OpSet
 fn ops_of(part: &Part) -> Option<Vec<OpSet>> {
     match part {
         Part::Leaf(_) | Part::Same(_) => None,
-        Part::Bind(_, inner) | Part::Optional(inner) => ops_of(inner),
+        Part::Bind(_, inner) | Part::Optional(inner) | Part::Where(_, inner) => ops_of(inner),
         Part::Any(all) => {
             let all: Option<Vec<Vec<OpSet>>> = all.iter().map(ops_of).collect();
             all.map(|all| all.concat())
@@ -258,7 +268,7 @@ fn ops_of(part: &Part) -> Option<Vec<OpSet>> {
 fn is_constant(part: &Part) -> bool {
     match part {
         Part::Leaf(leaf) => matches!(leaf, Leaf::Const | Leaf::Scalar),
-        Part::Bind(_, inner) | Part::Optional(inner) => is_constant(inner),
+        Part::Bind(_, inner) | Part::Optional(inner) | Part::Where(_, inner) => is_constant(inner),
         Part::Any(all) => all.iter().all(is_constant),
         Part::Same(_) | Part::Node(_) => false,
     }

@@ -41,13 +41,13 @@ pub enum Declaration {
     Backend(BackendDeclaration),
     /// `let NAME = PATTERN;`
     Let(Let),
-    /// `pattern NAME { .. }`
+    /// `pattern TITLE { .. }`
     Pattern(PatternDeclaration),
-    /// `rule NAME { .. }`
+    /// `rule TITLE { .. }`
     Rule(RuleDeclaration),
     /// `convert NAME: FORMAT -> FORMAT;`
     Convert(Convert),
-    /// `exclude NAME where CONDITION because TEXT;`
+    /// `exclude TITLE where CONDITION because TEXT;`
     Exclude(Exclude),
 }
 
@@ -94,12 +94,14 @@ pub struct Let {
     pub parameters: Vec<Name>,
     /// The pattern.
     pub pattern: Pattern,
+    /// What must hold wherever the pattern matches as a part of another.
+    pub condition: Option<Expression>,
 }
 
 /// Regions of a given shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PatternDeclaration {
-    /// Its name.
+    /// Its name: one, or several with `+` between them.
     pub name: Name,
     /// The shape, from its exit.
     pub pattern: Pattern,
@@ -110,7 +112,7 @@ pub struct PatternDeclaration {
 /// Regions that grow from a seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleDeclaration {
-    /// Its name.
+    /// Its name: one, or several with `+` between them.
     pub name: Name,
     /// What regions start with.
     pub seed: Pattern,
@@ -187,6 +189,8 @@ pub enum Leaf {
     Any,
     /// A constant.
     Const,
+    /// Any value but a constant.
+    Var,
     /// A constant of one element.
     Scalar,
     /// An input of the graph, or a state.

@@ -143,6 +143,14 @@ pub(super) fn compare(comparison: Comparison, a: &Value, b: &Value) -> Found {
         {
             Some(if a == b { Ordering::Equal } else { Ordering::Less })
         }
+        (Value::List(a), Value::List(b))
+            if matches!(comparison, Comparison::Equal | Comparison::Differs) =>
+        {
+            return Ok(match equal_lists(a, b)? {
+                Value::Bool(equal) => Value::Bool(equal == (comparison == Comparison::Equal)),
+                other => other,
+            });
+        }
         _ => return Err(format!("{a} compared with {b}")),
     };
     Ok(Value::Bool(match comparison {
@@ -153,4 +161,19 @@ pub(super) fn compare(comparison: Comparison, a: &Value, b: &Value) -> Found {
         Comparison::Greater => order == Some(Ordering::Greater),
         Comparison::AtLeast => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
     }))
+}
+
+/// Whether lists are as long as each other and each element equals that of its place, joined as by `&&`.
+fn equal_lists(a: &[Value], b: &[Value]) -> Found {
+    if a.len() != b.len() {
+        return Ok(Value::Bool(false));
+    }
+    let pairs = a.iter().zip(b).map(|(a, b)| compare(Comparison::Equal, a, b));
+    let least = pairs.min_by_key(|found| match found {
+        Ok(Value::Bool(false)) => 0,
+        Err(_) => 1,
+        Ok(Value::Unknown(_)) => 2,
+        Ok(_) => 3,
+    });
+    least.unwrap_or(Ok(Value::Bool(true)))
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::{ffi::c_int, path::PathBuf, slice};
 
 /// What the recipe calls the kernel.
-pub(super) const KERNEL: &str = "product/1";
+pub(super) const KERNEL: &str = "product/2";
 const LABEL: &str = "blas-f32-product";
 
 /// Multiply-adds below which a product is not worth a second thread.
@@ -18,16 +18,25 @@ const SPLIT: f64 = 65536.0;
 /// Strips begin at multiples of this many rows or columns.
 const GRAIN: i64 = 16;
 
+/// Where an operand lies: its number among the inputs of a run, or among the constants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Source {
+    Input(usize),
+    Constant(usize),
+}
+
 /// What is computed: a product, and what is added to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Spec {
     pub(super) matrices: Matrices,
-    /// Whether the factors are constants, which come before the bias.
-    pub(super) constant: [bool; 2],
-    /// Whether a constant row is added to every row.
-    pub(super) bias: bool,
-    /// Whether a tensor of the result's dims is added, the last input.
-    pub(super) residual: bool,
+    /// The left factor.
+    pub(super) a: Source,
+    /// The right factor.
+    pub(super) b: Source,
+    /// A row that is added to every row.
+    pub(super) bias: Option<Source>,
+    /// A tensor of the result's dims that is added; it may be a factor too.
+    pub(super) residual: Option<Source>,
 }
 
 /// A product that the library computes.
@@ -60,20 +69,24 @@ impl Product {
     }
 
     fn places(&self, run: &Run<'_>) -> Result<Places, String> {
-        let Spec { matrices, constant, bias, residual } = &self.spec;
-        let (mut inputs, mut constants) = (run.inputs.iter(), run.constants.iter());
-        let [a, b] = matrices.factors();
+        let Spec { matrices, a, b, bias, residual } = &self.spec;
+        let [left, right] = matrices.factors();
         let result = matrices.result();
-        let mut take = |is_constant: bool, dims: &[i64]| {
-            let next = if is_constant { constants.next() } else { inputs.next() };
-            plain_operand(next, dims).map(|o| Shared::of(Some(o)))
+        let place = |source: Source, dims: &[i64]| {
+            let operand = match source {
+                Source::Input(at) => run.inputs.get(at),
+                Source::Constant(at) => run.constants.get(at),
+            };
+            plain_operand(operand, dims).map(|o| Shared::of(Some(o)))
         };
-        let none = Shared::of(None);
+        let added = |source: &Option<Source>, dims: &[i64]| {
+            source.map_or(Ok(Shared::of(None)), |source| place(source, dims))
+        };
         Ok(Places {
-            a: take(constant[0], &a)?,
-            b: take(constant[1], &b)?,
-            bias: if *bias { take(true, &[matrices.n])? } else { none },
-            residual: if *residual { take(false, &result)? } else { none },
+            a: place(*a, &left)?,
+            b: place(*b, &right)?,
+            bias: added(bias, &[matrices.n])?,
+            residual: added(residual, &result)?,
             result: Shared::of(Some(plain_operand(run.outputs.first(), &result)?)),
         })
     }
@@ -138,8 +151,12 @@ impl Kernel for Product {
     }
 
     fn needs(&self, _: &Dims<'_>, _: usize) -> Needs {
-        let residual = self.spec.constant.iter().filter(|c| !**c).count();
-        let in_place = if self.spec.residual { vec![(0, residual)] } else { Vec::new() };
+        let Spec { a, b, residual, .. } = &self.spec;
+        // What is written over while it is a factor would change under the sums.
+        let in_place = match residual {
+            Some(Source::Input(at)) if ![a, b].contains(&&Source::Input(*at)) => vec![(0, *at)],
+            _ => Vec::new(),
+        };
         Needs { workspace: 0, foreign: None, in_place, deterministic: true }
     }
 

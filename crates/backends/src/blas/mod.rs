@@ -1,5 +1,6 @@
 //! Products of `f32` matrices by the CBLAS interface of OpenBLAS, BLIS or MKL, loaded when it is first
-//! needed. The library stays on the thread that calls it; our threads take strips.
+//! needed. `blas.patterns` says which; the library stays on the thread that calls it, and our threads take
+//! strips.
 
 mod engine;
 mod kernel;
@@ -9,24 +10,27 @@ mod tests;
 use crate::{
     library::{self, Found, Wanted},
     matrices::Matrices,
-    native::{Chain, PLAIN, View, chains, is_column_bias},
-    proposal::{self, Proposal},
+    native::View,
+    proposal::plain,
 };
 use bricolage_backend::{
-    Backend, BackendKind, BackendStatus, Bound, Candidate, Packed, Proposals, Setting,
+    BackendStatus, Bound, Candidate, Packed, Region, Setting,
+    pattern::{Bindings, Library, PatternBackend, PatternError, Provider},
 };
-use bricolage_ir::{Graph, Node, NodeId, Numerics, Op};
-use bricolage_kernels::Post;
+use bricolage_ir::{Graph, ValueId};
 use bricolage_runtime::{Kernel, Recipe};
-use kernel::{KERNEL, Product, Spec};
+use kernel::{KERNEL, Product, Source, Spec};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 const NAME: &str = "blas";
+const PATTERNS: &str = include_str!("blas.patterns");
+/// What every pattern names.
+const ENTRY: &str = "sgemm";
 /// Raised whenever products are cut or called in another way.
-const ADAPTER: &str = "1";
+const ADAPTER: &str = "2";
 
 const WANTED: Wanted = Wanted {
     variable: "BRICOLAGE_BLAS",
@@ -36,7 +40,7 @@ const WANTED: Wanted = Wanted {
     package: "scipy_openblas32",
 };
 
-/// A library with the CBLAS interface as a backend.
+/// A library with the CBLAS interface as a provider of products.
 #[derive(Clone, Debug)]
 pub struct Blas {
     library: Result<Found, String>,
@@ -46,65 +50,27 @@ impl Blas {
     /// The environment variable in which the user names the library.
     pub const VARIABLE: &str = WANTED.variable;
 
-    /// Looks for the library, and does not load it.
+    /// Looks for the library, and does not load it; the backend that its pattern file makes of it.
     ///
     /// `named` is a library file, or a folder that holds it: a Python environment or the wheel's folder.
     /// Where nothing is named, the library is looked for in the Python environment `environment`, and then
     /// where the system's loader looks.
-    pub fn find(named: Option<&Path>, environment: Option<&Path>) -> Blas {
-        Blas { library: library::find(&WANTED, named, environment) }
+    ///
+    /// # Errors
+    /// When the pattern file does not fit the language, which is a bug.
+    pub fn find(
+        named: Option<&Path>,
+        environment: Option<&Path>,
+    ) -> Result<PatternBackend, PatternError> {
+        Blas { library: library::find(&WANTED, named, environment) }.backend()
+    }
+
+    fn backend(self) -> Result<PatternBackend, PatternError> {
+        PatternBackend::load("blas.patterns", PATTERNS, Arc::new(self))
     }
 
     fn path(&self) -> Result<PathBuf, String> {
         self.library.as_ref().map(|l| l.path.clone()).map_err(Clone::clone)
-    }
-}
-
-/// Every product that ends at `exit`, with up to a bias and an addition after it.
-fn proposals(view: &View<'_>, exit: NodeId) -> Result<Vec<Proposal<Spec>>, String> {
-    let is_anchor = |n: &Node| matches!(n.op, Op::MatMul(_));
-    let found = chains(view, exit, &is_anchor, &|p, c| is_column_bias(view, p, c));
-    let added = found.iter().filter(|c| c.posts.iter().all(|p| *p == Post::Add));
-    added.map(|chain| product(view, chain)).collect()
-}
-
-fn product(view: &View<'_>, chain: &Chain) -> Result<Proposal<Spec>, String> {
-    let (matrices, a, b) = Matrices::of(view, chain.anchor)?;
-    let (mut inputs, mut constants) = (Vec::new(), Vec::new());
-    for v in [a, b] {
-        match view.constant(v) {
-            Some(t) => constants.push(t.clone()),
-            None => inputs.push((v, PLAIN)),
-        }
-    }
-    if let Some(bias) = chain.bias.and_then(|v| view.constant(v)) {
-        constants.push(bias.reshaped(&[matrices.n]).map_err(|e| e.to_string())?);
-    }
-    inputs.extend(chain.residual.map(|r| (r, PLAIN)));
-    let candidate = view.candidate(
-        chain.nodes.clone(),
-        &inputs,
-        &[PLAIN],
-        (&chain.name("matmul"), "sgemm".to_owned()),
-        Numerics::Reassociates,
-        view.compute_ns(matrices.macs()),
-    )?;
-    let spec = Spec {
-        matrices,
-        constant: [a, b].map(|v| view.constant(v).is_some()),
-        bias: chain.bias.is_some(),
-        residual: chain.residual.is_some(),
-    };
-    Ok(Proposal { candidate, spec, constants })
-}
-
-impl Backend for Blas {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn kind(&self) -> BackendKind {
-        BackendKind::Supplement
     }
 
     fn version(&self) -> String {
@@ -114,35 +80,59 @@ impl Backend for Blas {
             Err(_) => format!("absent/{ADAPTER}"),
         }
     }
+}
+
+impl Provider for Blas {
+    fn library(&self) -> Library {
+        Library { entries: vec![ENTRY.to_owned()], machine: Vec::new(), version: self.version() }
+    }
 
     fn status(&self) -> BackendStatus {
-        let covers = "products of f32 matrices, with a bias and an addition";
-        library::status(NAME, &WANTED, &self.library, "scipy-openblas32", covers)
+        library::status(NAME, &WANTED, &self.library, "scipy-openblas32", "")
     }
 
     fn is_foreign(&self) -> bool {
         true
     }
 
-    fn propose(&self, graph: &Graph, exit: NodeId, setting: &Setting) -> Proposals {
+    fn guess_ns(&self, _: &str, graph: &Graph, region: &Region, setting: &Setting) -> Option<f64> {
         let view = View { graph, setting: *setting };
-        proposal::answer(proposals(&view, exit), exit, "matmul")
+        let (matrices, ..) = region.nodes.iter().find_map(|&n| Matrices::of(&view, n).ok())?;
+        Some(view.compute_ns(matrices.macs()))
     }
 
     fn bind(
         &self,
+        _: &str,
         graph: &Graph,
         candidate: &Candidate,
+        bindings: &Bindings,
         setting: &Setting,
     ) -> Result<Bound, String> {
         let view = View { graph, setting: *setting };
-        let all = proposals(&view, candidate.region.exit())?;
-        let (spec, constants) = proposal::parts(all, candidate)?;
-        Ok(Bound {
-            kernel: Arc::new(Product::new(self.path()?, spec)?),
-            constants,
-            built_in: Vec::new(),
-        })
+        let product = bindings.node("m").ok_or("needs a product")?;
+        let (matrices, a, b) = Matrices::of(&view, product)?;
+        let mut constants = Vec::new();
+        let mut source = |v: ValueId, dims: Option<&[i64]>| match view.constant(v) {
+            Some(tensor) => {
+                let shaped = dims.map_or_else(|| Ok(tensor.clone()), |dims| tensor.reshaped(dims));
+                constants.push(plain(shaped.map_err(|e| e.to_string())?));
+                Ok(Source::Constant(constants.len() - 1))
+            }
+            None => {
+                let place = candidate.region.inputs.iter().position(|&input| input == v);
+                place.map(Source::Input).ok_or_else(|| {
+                    format!("needs `{}` among the inputs of the region", graph.value(v).name)
+                })
+            }
+        };
+        let (a, b) = (source(a, None)?, source(b, None)?);
+        let row = [matrices.n];
+        let bias = bindings.value("bias").map(|v| source(v, Some(&row))).transpose()?;
+        let residual = bindings.value("r").map(|v| source(v, None)).transpose()?;
+        let spec = Spec { matrices, a, b, bias, residual };
+        let kernel = Arc::new(Product::new(self.path()?, spec)?);
+        Ok(Bound { kernel, constants, built_in: Vec::new() })
     }
 
     fn rebuild(&self, recipe: &Recipe, _: &[Packed]) -> Result<Arc<dyn Kernel>, String> {

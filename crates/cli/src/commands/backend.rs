@@ -19,13 +19,13 @@ use bricolage_ir::Graph;
 use std::{path::PathBuf, process::ExitCode};
 
 /// Presence of every known backend.
-pub(crate) fn statuses() -> Vec<BackendStatus> {
-    let backends = setup::backends();
+pub(crate) fn statuses() -> Result<Vec<BackendStatus>, Error> {
+    let backends = setup::backends()?;
     let mut all: Vec<BackendStatus> = backends.usable.iter().map(|b| b.status()).collect();
     all.extend(backends.absent);
     all.extend(backends.broken.iter().map(libraries::unusable));
     all.extend(setup::peers().iter().map(|p| p.status()));
-    all
+    Ok(all)
 }
 
 pub(crate) fn run(a: &Backend) -> Result<ExitCode, Error> {
@@ -36,7 +36,7 @@ pub(crate) fn run(a: &Backend) -> Result<ExitCode, Error> {
 }
 
 fn list(output: &Output) -> Result<ExitCode, Error> {
-    let all = statuses();
+    let all = statuses()?;
     match output.format {
         Format::Json => {
             print_json(&serde_json::json!({ "schema_version": SCHEMA_VERSION, "backends": all }))?

@@ -36,7 +36,8 @@ pub(crate) fn run(a: &Demo) -> Result<ExitCode, Error> {
     let setting = Setting { threads: Some(setup::threads(&a.setting)), ..a.setting.clone() };
     let mut targets = vec![Target::Artefact(artefact.clone())];
     targets.push(Target::On(model.clone(), "native".to_owned()));
-    for engine in setup::backends().usable.iter().filter(|b| b.kind() == BackendKind::GraphEngine) {
+    for engine in setup::backends()?.usable.iter().filter(|b| b.kind() == BackendKind::GraphEngine)
+    {
         targets.push(Target::On(model.clone(), engine.name().to_owned()));
     }
     let table = bench::table(&targets, &setting, Some(15))?;

@@ -18,7 +18,7 @@ pub(crate) fn run(output: &Output) -> Result<ExitCode, Error> {
     let threads = available_threads();
     eprintln!("racing one piece of work against itself {TRIALS} times");
     let noise = noise(TRIALS);
-    let statuses = backend::statuses();
+    let statuses = backend::statuses()?;
     let restless = noise.compute_spread > 0.03 || noise.aa_false * 20 > noise.aa_trials;
     match output.format {
         Format::Json => print_json(&serde_json::json!({

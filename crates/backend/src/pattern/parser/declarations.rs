@@ -112,8 +112,19 @@ impl Parser {
         }
         self.expect("=")?;
         let pattern = self.pattern()?;
+        let condition = if self.eat_word("where") { Some(self.expression()?) } else { None };
         self.expect(";")?;
-        Ok(Let { name, parameters, pattern })
+        Ok(Let { name, parameters, pattern, condition })
+    }
+
+    /// The name of a pattern or rule: one, or several with `+` between them.
+    fn title(&mut self, what: &'static str) -> Result<Name, Fault> {
+        let mut title = self.name(what)?;
+        while self.eat("+") {
+            title.text.push('+');
+            title.text.push_str(&self.name("a name after `+`")?.text);
+        }
+        Ok(title)
     }
 
     /// Reads a field that patterns and rules share, if one stands here.
@@ -144,7 +155,7 @@ impl Parser {
     }
 
     fn pattern_declaration(&mut self) -> Result<PatternDeclaration, Fault> {
-        let name = self.name("the name of a pattern")?;
+        let name = self.title("the name of a pattern")?;
         self.expect("{")?;
         let (mut pattern, mut claim) = (None, Claim::default());
         while !self.is("}") {
@@ -160,7 +171,7 @@ impl Parser {
     }
 
     fn rule(&mut self) -> Result<RuleDeclaration, Fault> {
-        let name = self.name("the name of a rule")?;
+        let name = self.title("the name of a rule")?;
         self.expect("{")?;
         let (mut seed, mut grow, mut claim) = (None, Vec::new(), Claim::default());
         let (mut max_nodes, mut max_depth) = (None, None);
@@ -213,7 +224,7 @@ impl Parser {
     }
 
     fn exclude(&mut self) -> Result<Exclude, Fault> {
-        let name = self.name("the name of a pattern or rule")?;
+        let name = self.title("the name of a pattern or rule")?;
         self.expect_word("where")?;
         let condition = self.expression()?;
         self.expect_word("because")?;

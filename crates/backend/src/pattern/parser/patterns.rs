@@ -51,6 +51,7 @@ impl Parser {
         for (word, leaf) in [
             ("_", Leaf::Any),
             ("const", Leaf::Const),
+            ("var", Leaf::Var),
             ("scalar", Leaf::Scalar),
             ("input", Leaf::Input),
         ] {
@@ -65,7 +66,7 @@ impl Parser {
         }
         if !matches!(self.peek(), Token::Name(_)) && !self.is("#") {
             return self.needed(
-                "an op, `#` with a class of ops, `_`, `const`, `scalar`, `input`, `$` or `(`",
+                "an op, `#` with a class of ops, `_`, `const`, `var`, `scalar`, `input`, `$` or `(`",
             );
         }
         let ops = self.ops()?;

@@ -214,6 +214,15 @@ fn order(a: &N, b: &N, comparison: Comparison) -> N {
         (N::R(a), N::R(b)) => by(a.partial_cmp(b)),
         (N::T(a), N::T(b)) if plain => by(Some(a.cmp(b))),
         (N::B(a), N::B(b)) if plain => by(Some(a.cmp(b))),
+        (N::L(a), N::L(b)) if plain => {
+            let pairs = a.iter().zip(b).map(|(a, b)| order(a, b, Comparison::Equal));
+            let all: Vec<N> = pairs.chain([N::B(a.len() == b.len())]).collect();
+            let least = [N::B(false), N::E, N::U].into_iter().find(|t| all.contains(t));
+            match least.unwrap_or(N::B(true)) {
+                N::B(equal) => N::B(equal == (comparison == Comparison::Equal)),
+                other => other,
+            }
+        }
         _ => N::E,
     }
 }
@@ -491,6 +500,33 @@ fn refusals_name_the_clause_and_the_values() {
     assert_eq!(why("x.dtype == \"f64\""), "needs x.dtype == \"f64\", found x.dtype = \"f32\"");
     assert_eq!(why("mac(c) > 9"), "needs mac(c) > 9, found that it is not known");
     assert_eq!(why("same(x, y)"), "needs same(x, y), found that it does not hold");
+    assert_eq!(
+        why("c.attr.strides == w.dims"),
+        "needs c.attr.strides == w.dims, found c.attr.strides = [1, 1], w.dims = [4, 6, 3, 3]"
+    );
+}
+
+/// As `&&` joins them: one difference decides, then what is at fault, then what is not known.
+#[test]
+fn lists_are_equal_where_all_their_elements_are() {
+    let world = world();
+    let view = View::new(&world.graph);
+    for (text, expected) in [
+        ("w.dims == w.dims", Truth::True),
+        ("w.dims != w.dims", Truth::False),
+        ("x.dims == x.dims", Truth::Unknown),
+        ("x.dims != x.dims", Truth::Unknown),
+        ("x.dims == w.dims", Truth::False),
+        ("x.dims != w.dims", Truth::True),
+        ("c.attr.strides == w.dims", Truth::False),
+        ("c.attr.pads == c.attr.pads", Truth::True),
+        ("c.attr.pads == c.attr.strides", Truth::Fault),
+        ("w.dims <= w.dims", Truth::Fault),
+        ("w.dims == w.rank", Truth::Fault),
+    ] {
+        let found = world.scope(&view).holds(&world.compile(&expression(text)));
+        assert_eq!(found, expected, "{text}");
+    }
 }
 
 #[test]

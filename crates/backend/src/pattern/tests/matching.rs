@@ -143,6 +143,7 @@ fn fits(
             match leaf {
                 Leaf::Any => true,
                 Leaf::Const => constant.is_some(),
+                Leaf::Var => constant.is_none(),
                 Leaf::Scalar => constant.is_some_and(|t| t.len() == 1),
                 Leaf::Input => graph.inputs.contains(&v),
             }
@@ -193,6 +194,7 @@ fn brute(view: &View<'_>, p: &Pattern, names: &[String], exit: NodeId) -> BTreeS
                         .iter()
                         .map(|n| guess.names.get(n).copied().unwrap_or_default())
                         .collect(),
+                    conditions: Vec::new(),
                 });
             }
         }
@@ -262,6 +264,7 @@ fn random(dice: &mut Dice<'_>, ops: &mut usize, bound: &mut Vec<String>) -> Patt
             Leaf::Any,
             Leaf::Any,
             Leaf::Const,
+            Leaf::Var,
             Leaf::Scalar,
             Leaf::Input,
         ]))
@@ -295,7 +298,7 @@ proptest! {
 #[test]
 fn patterns_of_every_construct_match_as_often_as_brute_force_says() {
     let texts = [
-        "add{mat_mul(x@_, w@const), b@_}?",
+        "add{mat_mul(x@var, w@const), b@_}?",
         "y@relu/neg(add{m@mat_mul(x@_, w@_), r@_}?)",
         "add(r@relu(x@_), $r) | mul{relu(x@_), $x}",
         "relu(x@_)? | add{x@neg(_)?, y@(const | input | relu(_))}",

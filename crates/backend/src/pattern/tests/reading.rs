@@ -11,6 +11,11 @@ fn name(dice: &mut Dice<'_>) -> Name {
     Name::from(dice.pick(WORDS))
 }
 
+fn title(dice: &mut Dice<'_>) -> Name {
+    let parts: Vec<Name> = (0..1 + dice.roll(3)).map(|_| name(dice)).collect();
+    Name::from(parts.iter().map(|n| n.text.as_str()).collect::<Vec<_>>().join("+").as_str())
+}
+
 fn text(dice: &mut Dice<'_>) -> String {
     dice.pick(&["", "a b", "with \"quotes\" and \\", "f\u{fc}r // alle", ".."]).to_owned()
 }
@@ -123,7 +128,13 @@ fn pattern(dice: &mut Dice<'_>, depth: usize) -> Pattern {
         (0..n).map(|_| pattern(dice, depth - 1)).collect()
     };
     match if depth == 0 { dice.roll(3) } else { dice.roll(9) } {
-        0 => Pattern::Leaf(dice.pick(&[Leaf::Any, Leaf::Const, Leaf::Scalar, Leaf::Input])),
+        0 => Pattern::Leaf(dice.pick(&[
+            Leaf::Any,
+            Leaf::Const,
+            Leaf::Var,
+            Leaf::Scalar,
+            Leaf::Input,
+        ])),
         1 => Pattern::Same(name(dice)),
         2 => Pattern::Use(name(dice)),
         3 => Pattern::Bind(name(dice), Box::new(pattern(dice, depth - 1))),
@@ -182,14 +193,15 @@ fn declaration(dice: &mut Dice<'_>) -> Declaration {
             name: name(dice),
             parameters: (0..dice.roll(3)).map(|_| name(dice)).collect(),
             pattern: pattern(dice, 3),
+            condition: some(dice, |dice| expression(dice, 2)),
         }),
         2 => Declaration::Pattern(PatternDeclaration {
-            name: name(dice),
+            name: title(dice),
             pattern: pattern(dice, 4),
             claim: claim(dice),
         }),
         3 => Declaration::Rule(RuleDeclaration {
-            name: name(dice),
+            name: title(dice),
             seed: pattern(dice, 2),
             grow: (0..dice.roll(3))
                 .map(|_| Grow {
@@ -210,7 +222,7 @@ fn declaration(dice: &mut Dice<'_>) -> Declaration {
             condition: some(dice, |dice| expression(dice, 2)),
         }),
         _ => Declaration::Exclude(Exclude {
-            name: name(dice),
+            name: title(dice),
             condition: expression(dice, 2),
             because: text(dice),
         }),
@@ -370,6 +382,11 @@ fn names_that_are_taken_are_refused() {
             "h:1:19: needs an entry of the library, found `r`\n\
              h:1:58: needs the name of a value of the pattern, found `exit`",
         ),
+        (
+            "let f(v) = neg(v) where v.rank == 2;",
+            "h:1:38: needs the name of a value of the pattern, found `v`",
+        ),
+        ("pattern a+ { match: neg(_); }", "h:1:25: needs a name after `+`, found `{`"),
         ("let f(x) = relu(x); let a = f(_, _);", "h:1:42: needs 1 patterns for `f`, found 2"),
     ] {
         assert_eq!(says(&format!("{head}{text}")), found, "{text}");
