@@ -91,9 +91,9 @@ impl Audit {
         patch: &Patch,
         rule: &'static str,
     ) -> Result<Option<Caught>, Unjudged> {
-        let nodes = patch.replaced_nodes(graph);
-        let before = graph.extract(&nodes)?;
         let (after, operands) = patch.as_graph(graph)?;
+        let nodes = from_operands(graph, patch.replaced_nodes(graph), &operands);
+        let before = graph.extract(&nodes)?;
         let border = graph.boundary(&nodes).inputs;
         let replaced: Vec<ValueId> = patch.replaced().collect();
         for contents in &mut self.sets {
@@ -126,6 +126,33 @@ impl Audit {
         }
         Ok(None)
     }
+}
+
+/// These nodes with everything that they read and that depends on one of the operands: what comes in their place
+/// is given the operands alone.
+fn from_operands(graph: &Graph, nodes: Vec<NodeId>, operands: &[ValueId]) -> Vec<NodeId> {
+    let mut chosen: HashSet<NodeId> = nodes.iter().copied().collect();
+    let read = |n: NodeId| graph.node(n).inputs.iter().flatten().copied();
+    let is_open = |v: &ValueId| !operands.contains(v) && graph.producer(*v).is_some();
+    let mut open: Vec<ValueId> = nodes.iter().flat_map(|&n| read(n)).filter(is_open).collect();
+    open.retain(|&v| graph.producer(v).is_none_or(|n| !chosen.contains(&n)));
+    if open.is_empty() {
+        return nodes;
+    }
+    let order = graph.order();
+    let mut later: HashSet<ValueId> = operands.iter().copied().collect();
+    for &n in &order {
+        if read(n).any(|v| later.contains(&v)) {
+            later.extend(&graph.node(n).outputs);
+        }
+    }
+    while let Some(v) = open.pop() {
+        let Some(n) = graph.producer(v).filter(|_| later.contains(&v)) else { continue };
+        if chosen.insert(n) {
+            open.extend(read(n).filter(is_open));
+        }
+    }
+    order.into_iter().filter(|n| chosen.contains(n)).collect()
 }
 
 /// How two contents differ by more than what is allowed.
