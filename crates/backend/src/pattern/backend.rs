@@ -1,6 +1,7 @@
 //! A backend made of a pattern file and a library of entries.
 
 use super::{
+    bindings::Bindings,
     error::PatternError,
     evaluate::{Scope, Truth},
     growth::{Find, Grower},
@@ -15,42 +16,10 @@ use crate::{
     Backend, BackendKind, BackendStatus, Bound, Candidate, Declined, Packed, Proposals, Region,
     Setting,
 };
-use bricolage_ir::{Graph, NodeId, ValueId};
+use bricolage_ir::{Graph, NodeId};
 use bricolage_runtime::{Kernel, Recipe};
 use bricolage_tensor::{DType, Format, Layout, Shape as Dims};
 use std::sync::Arc;
-
-/// What the names of a pattern stand for in one region.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bindings {
-    named: Vec<(String, Binding)>,
-}
-
-impl Bindings {
-    /// The value of this name; of a node that was passed by, the value of its first operand.
-    pub fn value(&self, name: &str) -> Option<ValueId> {
-        self.find(name)?.value
-    }
-
-    /// The node of this name, if the region holds it.
-    pub fn node(&self, name: &str) -> Option<NodeId> {
-        self.find(name)?.node
-    }
-
-    /// Whether the name stands for something: not for a missing operand or a node that was passed by.
-    pub fn has(&self, name: &str) -> bool {
-        self.find(name).is_some_and(|b| b.held)
-    }
-
-    /// All names, in the order in which they stand in the file, with their values.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Option<ValueId>)> {
-        self.named.iter().map(|(name, b)| (name.as_str(), b.value))
-    }
-
-    fn find(&self, name: &str) -> Option<Binding> {
-        self.named.iter().find(|(n, _)| n == name).map(|(_, b)| *b)
-    }
-}
 
 /// A library whose entries a pattern file claims regions for.
 ///
@@ -387,8 +356,8 @@ impl Backend for PatternBackend {
         let proposal = proposals.into_iter().find(|p| p.candidate == *candidate);
         let Proposal { claimed, found, .. } =
             proposal.ok_or("no longer proposes this candidate")?;
-        let named = claimed.names.iter().cloned().zip(found.bindings).collect();
-        self.provider.bind(&claimed.entry, graph, candidate, &Bindings { named }, setting)
+        let bindings = Bindings::new(&claimed.names, found.bindings);
+        self.provider.bind(&claimed.entry, graph, candidate, &bindings, setting)
     }
 
     fn convert(&self, dims: &[i64], from: &Format, to: &Format) -> Option<Bound> {

@@ -15,6 +15,7 @@
 //! nothing guards a plan at run time.
 
 mod backend;
+mod bindings;
 mod constraint;
 mod error;
 mod evaluate;
@@ -34,7 +35,8 @@ mod token;
 mod value;
 mod view;
 
-pub use backend::{Bindings, PatternBackend, Provider};
+pub use backend::{PatternBackend, Provider};
+pub use bindings::Bindings;
 pub use error::{Fault, FaultKind, PatternError, Position};
 pub use names::Library;
 pub use sample::Samples;
