@@ -37,10 +37,25 @@ const MANIFEST: &str = "manifest.json";
 pub struct Allowed {
     /// Name of the output.
     pub output: String,
-    /// Largest absolute error of any element.
+    /// Largest absolute error of any element; infinite where rounding alone may make anything of it.
+    #[serde(with = "infinite_as_null")]
     pub max_abs: f64,
-    /// Largest relative error in the 2-norm.
+    /// Largest relative error in the 2-norm; infinite likewise.
+    #[serde(with = "infinite_as_null")]
     pub relative_l2: f64,
+}
+
+/// JSON has no infinite numbers.
+mod infinite_as_null {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(v: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        v.is_finite().then_some(v).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
+    }
 }
 
 impl Allowed {

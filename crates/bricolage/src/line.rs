@@ -199,6 +199,13 @@ fn make(
     });
     let verified = searched.verify(cx, &cut, &tensors, sizes.is_some())?;
     warnings.extend(original.require(&verified, &model.hash, &opened.database)?);
+    let unproven = verified.allowed.iter().filter(|a| !a.max_abs.is_finite());
+    warnings.extend(unproven.map(|a| {
+        format!(
+            "nothing is proven of output `{}`: on the drawn inputs rounding alone may make anything of it",
+            a.output
+        )
+    }));
     let mut report = Report {
         inputs: draws,
         rewrites: rewritten.applied.iter().map(report::Applied::of).collect(),

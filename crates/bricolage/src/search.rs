@@ -241,14 +241,15 @@ fn plans(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Contested, 
 /// Share of the time limit after which nothing more is measured for another plan.
 const REFINING: f64 = 0.8;
 /// Covers that are made anew from what plans showed, at most.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 10;
 /// An engine whose own plan of the whole graph takes this many times as long as the best plan is not offered
 /// long stretches of the graph.
 const ENGINE_FAR: f64 = 1.5;
 
 /// Measures what kernels take inside the plans so far and what engines that do well take for long stretches
-/// of the graph, and makes the cheapest cover of that, until that is a plan that is known. A plan that is slower than
-/// it was predicted tells what its kernels take inside it, and the next cover knows.
+/// of the graph, and makes the cheapest cover of that, until that is a plan that is known; then all are timed. A plan
+/// that is slower than it was predicted tells what its kernels take inside it, and the next cover knows: no plan has
+/// to be ruled out by itself.
 fn refine(
     s: &Subject<'_>,
     pricing: &Pricing<'_>,
@@ -281,8 +282,9 @@ fn refine(
             break;
         }
         placed.all.push(again);
-        field.enter(&s.contest(&placed.all, floors, false))?;
+        field.enter_untimed(&s.contest(&placed.all, floors, false))?;
     }
+    field.enter(&s.contest(&placed.all, floors, false))?;
     if s.cx.cancel.is_cancelled() {
         return Ok(());
     }

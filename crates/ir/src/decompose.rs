@@ -309,7 +309,8 @@ impl Builder {
         self.add(Binary::Add, &[scaled, bias])
     }
 
-    /// `x` normalised over `axes`, with the mean and the inverse deviation.
+    /// `x` normalised over `axes`, with the mean and the inverse deviation; these are computed in `f32` at least, for
+    /// narrower types hold neither squares of small numbers nor usual epsilons.
     fn normalised(
         &mut self,
         x: ValueId,
@@ -317,12 +318,15 @@ impl Builder {
         epsilon: Real,
         rms: bool,
     ) -> Result<[ValueId; 3], TypeError> {
+        let dtype = self.ty(x).dtype;
+        let x = self.cast(x, if dtype == DType::F64 { DType::F64 } else { DType::F32 })?;
         let mean = self.reduced(ReduceKind::Mean, axes, true, x)?;
         let centred = if rms { x } else { self.add(Binary::Sub, &[x, mean])? };
         let squares = self.add(Binary::Mul, &[centred, centred])?;
         let variance = self.reduced(ReduceKind::Mean, axes, true, squares)?;
         let inverse = self.inverse_deviation(variance, epsilon)?;
-        Ok([self.add(Binary::Mul, &[centred, inverse])?, mean, inverse])
+        let y = self.add(Binary::Mul, &[centred, inverse])?;
+        Ok([self.cast(y, dtype)?, mean, inverse])
     }
 
     fn affine(&mut self, y: ValueId, scale: Option<ValueId>, bias: Option<ValueId>) -> Built {
@@ -337,17 +341,14 @@ impl Builder {
         scale: Option<ValueId>,
         bias: Option<ValueId>,
     ) -> Result<Vec<ValueId>, TypeError> {
-        let ty = self.ty(x);
-        let axes: Vec<usize> = (op.axis..ty.shape.len()).collect();
+        let axes: Vec<usize> = (op.axis..self.ty(x).shape.len()).collect();
         let [y, mean, inverse] = self.normalised(x, &axes, op.epsilon, op.rms)?;
         let mut all = vec![self.affine(y, scale, bias)?];
         if op.statistics {
-            let to = if ty.dtype == DType::F64 { DType::F64 } else { DType::F32 };
-            let cast = Cast::to(to);
             if !op.rms {
-                all.push(self.add(cast, &[mean])?);
+                all.push(mean);
             }
-            all.push(self.add(cast, &[inverse])?);
+            all.push(inverse);
         }
         Ok(all)
     }

@@ -551,6 +551,27 @@ fn a_lonely_element_meets_noise_in_every_draw() {
     }
 }
 
+/// A sum of squares may be a million times smaller than others, and is none the less no less than 0: its logarithm is
+/// a number.
+#[test]
+fn sums_of_squares_err_by_a_share_of_their_own() {
+    let mut g = Graph::new("spectrum");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[64, 16]));
+    let squares = Reduce { kind: ReduceKind::SumSquare, axes: vec![1], keep_dims: true };
+    let y = g.add1(squares, &[x], origin("squares")).unwrap();
+    let weights = Tensor::generate(DType::F32, &[1, 3], |i| i as f64 + 1.0);
+    let weights = g.constant("weights", weights);
+    let y = g.add1(MatMul::default(), &[y, weights], origin("product")).unwrap();
+    let y = g.add1(Unary::Log, &[y], origin("log")).unwrap();
+    g.outputs = vec![y];
+    let x = |i: usize| if i < 16 { 1e-3 } else { 1e3 };
+    let data = [Datum::from(Tensor::generate(DType::F32, &[64, 16], x))];
+    let exact = evaluate(&g, &data).unwrap();
+    let reference = [exact[0].as_tensor()];
+    let all = tolerances(&g, &data, &reference, &|_| None, &|_| 0.0, 1).unwrap();
+    assert!((1e-7..1e-4).contains(&all[0].max_abs), "{:?}", all[0]);
+}
+
 /// The reciprocal of what is next to 0 has all of the error of the whole tensor.
 #[test]
 fn an_element_with_all_of_the_error_is_drawn_more_than_once() {

@@ -34,20 +34,31 @@ impl InPlan {
         self.ratios.get(backend).and_then(|all| median(all))
     }
 
-    /// What a measured offer is expected to take inside a plan, in nanoseconds: what it took, else what it
-    /// takes alone times what that comes to for its backend, or for all backends together.
+    /// What a measured offer takes inside a plan, in nanoseconds: what it took, else the least that it may be
+    /// expected to, which is what it takes alone times what that comes to for the luckier quarter of the kernels
+    /// of its backend, or of all backends together.
+    ///
+    /// So a cover holds what may turn out to be better, until that was seen inside a plan too: optimism in the face
+    /// of uncertainty, as in Auer et al., "Finite-time analysis of the multiarmed bandit problem" (2002).
     pub(crate) fn cost(&self, offer: &Offer, price: &Price) -> Option<f64> {
         let Price::Measured(alone) = price else { return None };
         if let Some(time) = self.times.get(&offer.key.0).and_then(|all| median(all)) {
             return Some(time);
         }
-        let all = || median(&self.ratios.values().flatten().copied().collect::<Vec<_>>());
-        Some(alone.median_ns * self.ratio(offer.backend()).or_else(all).unwrap_or(1.0))
+        let own = self.ratios.get(offer.backend()).and_then(|own| part_of_the_way(own, 4));
+        let all =
+            || part_of_the_way(&self.ratios.values().flatten().copied().collect::<Vec<_>>(), 4);
+        Some(alone.median_ns * own.or_else(all).unwrap_or(1.0))
     }
 }
 
 fn median(all: &[f64]) -> Option<f64> {
+    part_of_the_way(all, 2)
+}
+
+/// The value with one in so many of all below it.
+fn part_of_the_way(all: &[f64], parts: usize) -> Option<f64> {
     let mut all = all.to_vec();
     all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied()
+    all.get(all.len() / parts).copied()
 }

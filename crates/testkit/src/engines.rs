@@ -421,8 +421,9 @@ pub(crate) fn foreign_fault(name: &str, graph: &Graph, inputs: &[Datum]) -> Opti
 }
 
 fn openvino_fault(graph: &Graph, inputs: &[Datum]) -> Option<&'static str> {
-    // By instructions that give the second of two operands where one is no number.
+    // By instructions that give the second of two operands where one is no number, or call it no other than 0.
     let compares = |n: &NodeId| match &graph.node(*n).op {
+        Op::Cast(cast) => cast.to == DType::Bool,
         Op::Clip(_) | Op::ArgReduce(_) | Op::TopK(_) => true,
         Op::Binary(Binary::Min | Binary::Max) => true,
         Op::Pool(pool) => matches!(pool.kind, PoolKind::Max { .. }),

@@ -56,24 +56,39 @@ def by_runtime(proto, inputs):
     return session.run([o.name for o in proto.graph.output], inputs)
 
 
-def converts_what_onnx_leaves_open(proto, inputs):
-    """Whether a float becomes an integer that cannot hold it: ONNX does not say which."""
-    casts = {}
+def what_onnx_leaves_open(proto, inputs):
+    """What in a model ONNX does not define the result of, if there is anything."""
+    casts, resized = {}, []
     for node in proto.graph.node:
         if node.op_type == "Cast":
             to = helper.tensor_dtype_to_np_dtype(next(a.i for a in node.attribute if a.name == "to"))
             if to.kind in "iu":
                 casts[node.input[0]] = np.iinfo(to)
-    if not casts:
-        return False
+        if node.op_type == "Resize":
+            resized.append(node.input[0])
+    values = contents(proto, inputs, [*casts, *resized])
+    for name, limits in casts.items():
+        value = values[name]
+        if value.dtype.kind == "f" and not np.all((value >= limits.min) & (value <= limits.max)):
+            return "a number becomes an integer that cannot hold it"
+    for name in resized:
+        if values[name].dtype.kind == "f" and not np.all(np.isfinite(values[name])):
+            return "what is no finite number is interpolated, and has the weight 0 or next to it"
+    return None
+
+
+def contents(proto, inputs, names):
+    """The values of these names, each once."""
+    names = list(dict.fromkeys(names))
+    if not names:
+        return {}
+    known = {name: np.asarray(inputs[name]) for name in names if name in inputs}
     twin = onnx.ModelProto()
     twin.CopyFrom(proto)
     del twin.graph.output[:]
-    twin.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in casts)
-    for value, limits in zip(by_runtime(twin, inputs), casts.values()):
-        if value.dtype.kind == "f" and not np.all((value >= limits.min) & (value <= limits.max)):
-            return True
-    return False
+    computed = [name for name in names if name not in known]
+    twin.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in computed)
+    return {**known, **(dict(zip(computed, by_runtime(twin, inputs))) if computed else {})}
 
 
 def rounding_decides(proto, inputs, outputs):
@@ -134,8 +149,8 @@ def main():
         names = [o.name for o in proto.graph.output]
         try:
             outputs = dict(zip(names, by_runtime(proto, inputs)))
-            if converts_what_onnx_leaves_open(proto, inputs):
-                left["a number becomes an integer that cannot hold it"] += 1
+            if open_point := what_onnx_leaves_open(proto, inputs):
+                left[open_point] += 1
                 continue
             if rounding_decides(proto, inputs, outputs):
                 left["a rounding of the inputs changes the results"] += 1

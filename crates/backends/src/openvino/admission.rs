@@ -3,7 +3,10 @@
 use bricolage_backend::Region;
 use bricolage_ir::{
     Graph, NodeId, Op, OpKind, ValueId,
-    ops::{Binary, Coordinates, Interpolation, LayerNorm, PoolKind, ReduceKind, Resize, Rounding},
+    ops::{
+        Binary, Coordinates, Interpolation, LayerNorm, PoolKind, ReduceKind, Resize, Rounding,
+        Unary,
+    },
 };
 use bricolage_tensor::{DType, Type};
 
@@ -19,13 +22,34 @@ pub(super) fn check(graph: &Graph, region: &Region) -> Result<(), String> {
         return Err("joins reductions of rows with a constant for each row, and gives the rows of the first matrix to all"
             .to_owned());
     }
+    if region.nodes.iter().any(|&node| folds_magnitudes(graph, region, node)) {
+        return Err("computes the magnitudes of what it folded from constants wrongly".to_owned());
+    }
     Ok(())
 }
 
-/// Whether a node joins a reduction along the last of three dims with a constant of several elements, which the
+/// Whether a node takes the magnitude of what the region computes from constants alone: the library does that
+/// beforehand, and leaves the signs as they are.
+fn folds_magnitudes(graph: &Graph, region: &Region, node: NodeId) -> bool {
+    fn is_folded(graph: &Graph, region: &Region, node: NodeId) -> bool {
+        let is_known = |&v: &ValueId| match graph.producer(v) {
+            Some(producer) => {
+                region.nodes.contains(&producer) && is_folded(graph, region, producer)
+            }
+            None => graph.constant_of(v).is_some(),
+        };
+        graph.node(node).inputs.iter().flatten().all(is_known)
+    }
+    let Op::Unary(Unary::Abs) = graph.node(node).op else { return false };
+    let operand = graph.node(node).inputs.first().copied().flatten();
+    let producer = operand.and_then(|v| graph.producer(v));
+    producer.is_some_and(|n| region.nodes.contains(&n) && is_folded(graph, region, n))
+}
+
+/// Whether a node joins a reduction along the last of three dims with constants of several elements, which the
 /// library takes for a step of the reduction: right for one matrix, wrong for several.
 fn joins_rows(graph: &Graph, region: &Region, node: NodeId) -> bool {
-    let Op::Binary(_) = graph.node(node).op else { return false };
+    let (Op::Binary(_) | Op::BatchNorm(_)) = graph.node(node).op else { return false };
     let operands = || graph.node(node).inputs.iter().flatten().copied();
     let is_row = |v: ValueId| graph.constant_of(v).is_some_and(|t| t.len() > 1);
     let reduces_rows = |v: ValueId| {

@@ -104,6 +104,20 @@ fn what_it_would_compute_with_other_numbers_is_refused() {
 }
 
 #[test]
+fn magnitudes_are_not_folded() {
+    for (of_constant, refused) in [(true, true), (false, false)] {
+        let mut case = Case::new();
+        let values = drawn(DType::F32, &[3], 1);
+        let x = if of_constant { case.constant(values) } else { case.input(values) };
+        let less = case.op(Unary::Neg, &[x]);
+        let magnitude = case.op(Unary::Abs, &[less]);
+        let nodes = [less, magnitude].map(|v| case.graph.producer(v).unwrap());
+        let why = admission::check(&case.graph, &trials::region(&case.graph, nodes.to_vec())).err();
+        assert_eq!(why.is_some_and(|why| why.contains("magnitudes")), refused);
+    }
+}
+
+#[test]
 fn heads_are_not_taken_for_queries() {
     for (queries, refused) in [(4, true), (5, false)] {
         let mut case = Case::new();

@@ -111,9 +111,32 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Enters the placements of the contest that have not entered yet. Where the database does not know one,
-    /// all are verified and timed in turn, unless the search is exhausted and another one is known.
+    /// Enters the placements of the contest that have not entered yet. Where the time of one is not known, all
+    /// are verified and timed in turn, unless the search is exhausted and another one is known.
     pub(crate) fn enter(&mut self, c: &Contest<'_>) -> Result<(), Error> {
+        let news = self.admit(c)?;
+        let is_timed = |e: &Entry| e.measured.is_some();
+        if c.exhausted && self.entries.iter().any(is_timed) {
+            return Ok(());
+        }
+        self.measured += news;
+        let entries = &mut self.entries;
+        if entries.iter().any(|e| !is_timed(e) && e.refused.is_none()) {
+            // Times are compared within one run only: all are taken again when one is new.
+            timing::time_all(c, entries)?;
+        }
+        Ok(())
+    }
+
+    /// Enters the placements of the contest that have not entered yet, and verifies them; they are timed when
+    /// others [enter](Field::enter).
+    pub(crate) fn enter_untimed(&mut self, c: &Contest<'_>) -> Result<(), Error> {
+        self.measured += self.admit(c)?;
+        timing::open_all(c, &mut self.entries)
+    }
+
+    /// Takes placements that are new as entries, with what the database knows of them. How many it does not know.
+    fn admit(&mut self, c: &Contest<'_>) -> Result<usize, Error> {
         let nodes: Vec<NodeId> = c.graph.nodes().collect();
         let least = least_ns(c.graph, &nodes, &[], c.cx.goal.threads);
         let mut news = 0;
@@ -156,16 +179,7 @@ impl Field {
                 _scratch: None,
             });
         }
-        if c.exhausted && self.entries.iter().any(|e| e.measured.is_some()) {
-            return Ok(());
-        }
-        self.measured += news;
-        let entries = &mut self.entries;
-        if news > 0 && entries.len() > 1 || entries.iter().all(|e| e.measured.is_none()) {
-            // Times are compared within one run only: all are taken again when one is new.
-            timing::time_all(c, entries)?;
-        }
-        Ok(())
+        Ok(news)
     }
 
     /// Whether the placement is one of the plans that entered.

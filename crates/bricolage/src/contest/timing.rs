@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 /// Runs of one plan that give a few samples, with those that are not counted around them.
 const FEW_RUNS: u32 = 15;
 
-pub(super) fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
+/// Verifies the entries that are not open, as far as there is time; the first right one in any case.
+pub(super) fn open_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
     let total = entries.len();
     let left = || c.deadline.map(|d| d.saturating_duration_since(Instant::now()));
     // One right plan is needed in any case; what another one takes is told by those before it.
@@ -56,13 +57,22 @@ pub(super) fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Err
             }
         }
     }
+    Ok(())
+}
+
+/// Verifies the entries that are not open, and times all in turn.
+pub(super) fn time_all(c: &Contest<'_>, entries: &mut [Entry]) -> Result<(), Error> {
+    open_all(c, entries)?;
+    let total = entries.len();
     (c.cx.progress)(&Progress { phase: "time plans", done: 0, total, best_ns: None });
-    let left = left().unwrap_or(Duration::from_secs(20));
+    let left =
+        c.deadline.map_or(Duration::from_secs(20), |d| d.saturating_duration_since(Instant::now()));
     let deadline = c.deadline.map(|deadline| {
         // Each plan that was opened gets a few samples in any case, and pairs get a quarter.
         let once = |e: &mut Entry| Alone::new(&mut **e.open.as_mut()?).sample(1).ok();
-        let runs = entries.iter_mut().filter_map(once);
-        let least = FEW_RUNS * runs.sum::<Duration>() + right * Duration::from_millis(100);
+        let runs: Vec<Duration> = entries.iter_mut().filter_map(once).collect();
+        let right = runs.len() as u32;
+        let least = FEW_RUNS * runs.iter().sum::<Duration>() + right * Duration::from_millis(100);
         let left = deadline.saturating_duration_since(Instant::now());
         Instant::now() + least.max(left - left / 4)
     });
@@ -194,8 +204,8 @@ const TRACED: usize = 11;
 const FAR: f64 = 1.5;
 
 impl Field {
-    /// What kernels take inside the plans that are not far behind the best, all traced in turn or known from
-    /// before. What cannot be traced is left out.
+    /// What kernels take inside the plans that are not far behind the best or not timed yet, all traced in turn or
+    /// known from before. What cannot be traced is left out.
     pub(crate) fn in_plan(&mut self, c: &Contest<'_>) -> Result<InPlan, Error> {
         let all: Vec<f64> = self.entries.iter().filter_map(median_ns).collect();
         let best = all.into_iter().fold(f64::INFINITY, f64::min);
@@ -205,8 +215,9 @@ impl Field {
         }
         let mut tracing: Vec<(usize, Vec<Vec<Duration>>)> = Vec::new();
         for (i, entry) in self.entries.iter_mut().enumerate() {
-            let near = median_ns(entry).is_some_and(|ns| ns <= FAR * best);
-            if !near || known[i].is_some() || c.placed[entry.placed].prediction.is_none() {
+            let near = median_ns(entry).is_none_or(|ns| ns <= FAR * best);
+            let is_out = !near || entry.refused.is_some();
+            if is_out || known[i].is_some() || c.placed[entry.placed].prediction.is_none() {
                 continue;
             }
             let is_over = c.deadline.is_some_and(|d| Instant::now() >= d);

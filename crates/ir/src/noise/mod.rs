@@ -19,7 +19,7 @@
 //! pass on stays 0, however large its factor. A remainder by 0 is no number, while one by what is next to 0 is
 //! next to 0 too: a divisor of it that rounding may make 0 is taken for 0, after which nothing is asked. The
 //! magnitude of sums is that of all results of an op, or, where these are few, that of sums of such terms which do
-//! not cancel.
+//! not cancel; sums of terms of one sign have their own each.
 
 mod of_ops;
 
@@ -31,7 +31,7 @@ use crate::{
 use bricolage_tensor::{DType, Datum, Dim, Rng, Tensor, Type};
 use of_ops::{
     divisor_terms, hidden_sum, is_exact, logarithm_terms, passing_range, roundings_of,
-    takes_difference, uncancelled, variance_terms,
+    running_terms, sums_of_one_sign, takes_difference, uncancelled, variance_terms,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -186,6 +186,7 @@ fn evaluate_noisy_from(
         let first = operands.first().copied().flatten().and_then(|d| d.as_tensor());
         let hidden = first.map_or(0.0, |t| hidden_sum(&node.op, t));
         let variance = first.and_then(|t| variance_terms(&node.op, t));
+        let of_one_sign = sums_of_one_sign(&node.op, &operands);
         let terms = |v: ValueId| {
             let elements = element_count(graph, v).max(1);
             points.as_ref().map_or(1, |w| (w.points / elements).max(1))
@@ -196,13 +197,17 @@ fn evaluate_noisy_from(
             let datum = match datum {
                 Datum::Tensor(t) if t.dtype().is_float() && !is_exact(&node.op) => {
                     noisy.insert(v);
-                    let terms = terms(v);
+                    let terms = running_terms(&node.op, &t).unwrap_or_else(|| terms(v));
                     let divisor = divisor_terms(&node.op, &t).or(variance);
+                    let (deep, divisor) = match of_one_sign && terms > 1 {
+                        true => (1, Some(terms as f64)),
+                        false => (terms, divisor),
+                    };
                     let own = divisor.map_or(1.0, |n| (1.0 + n / 2.0).sqrt());
                     let flat = logarithm_terms(&node.op, &t, terms)
                         .map_or(0.0, |n| t.dtype().epsilon() / 2.0 * (1.0 + n / 2.0).sqrt());
                     let flat = flat.max(hidden);
-                    let sizes = Sizes { terms, share: extra(id), own, flat, uncancelled };
+                    let sizes = Sizes { terms: deep, share: extra(id), own, flat, uncancelled };
                     with_noise(&t, sizes, &mut rng).into()
                 }
                 other => {

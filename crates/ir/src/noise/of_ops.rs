@@ -2,7 +2,7 @@
 
 use crate::{
     EvalError, Inputs, Op,
-    ops::{Binary, Late, PoolKind, Reduce, ReduceKind, Unary},
+    ops::{Binary, Late, PoolKind, Reduce, ReduceKind, RunningKind, Unary},
 };
 use bricolage_tensor::{DType, Datum, Tensor};
 
@@ -100,6 +100,41 @@ fn passing_factors(
         let under = small[at] == 0.0 && nothing[at] != 0.0 && large[at] > 1.0;
         over || under
     })
+}
+
+/// Terms of the longest sum of which the results of an op are parts.
+pub(super) fn running_terms(op: &Op, result: &Tensor) -> Option<u64> {
+    match op {
+        Op::Running(running) if running.kind == RunningKind::Sum => {
+            result.dims().get(running.axis).and_then(|&n| u64::try_from(n).ok())
+        }
+        _ => None,
+    }
+}
+
+/// Whether the results are sums whose terms all have one sign: their errors are then shares of each sum, however much
+/// smaller it is than the others.
+pub(super) fn sums_of_one_sign(op: &Op, operands: &[Option<&Datum>]) -> bool {
+    let is_not_negative = |operand: &Option<&Datum>| {
+        let Some(tensor) = operand.and_then(|d| d.as_tensor()) else { return operand.is_none() };
+        match tensor.dtype() {
+            DType::F32 => tensor.elements::<f32>().iter().all(|&v| v >= 0.0),
+            _ => tensor.to_f64().into_iter().all(|v| v >= 0.0),
+        }
+    };
+    match op {
+        Op::Reduce(reduce) => match reduce.kind {
+            ReduceKind::L1 | ReduceKind::L2 | ReduceKind::SumSquare => true,
+            ReduceKind::Sum | ReduceKind::Mean => operands.iter().take(1).all(is_not_negative),
+            _ => false,
+        },
+        Op::Pool(pool) => match pool.kind {
+            PoolKind::Lp { .. } => true,
+            _ => operands.iter().take(1).all(is_not_negative),
+        },
+        Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) => operands.iter().all(is_not_negative),
+        _ => false,
+    }
 }
 
 /// Terms of the sum that divides each element of a result, and whose error is therefore a share of it.
