@@ -62,3 +62,16 @@ fn part_of_the_way(all: &[f64], parts: usize) -> Option<f64> {
     all.sort_by(f64::total_cmp);
     all.get(all.len() / parts).copied()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::part_of_the_way;
+
+    #[test]
+    fn parts_of_the_way_are_told_by_rank() {
+        let all = [5.0, 1.0, 4.0, 2.0, 3.0];
+        assert_eq!([4, 2].map(|parts| part_of_the_way(&all, parts)), [Some(2.0), Some(3.0)]);
+        assert_eq!(part_of_the_way(&[7.0], 4), Some(7.0));
+        assert_eq!(part_of_the_way(&[], 2), None);
+    }
+}

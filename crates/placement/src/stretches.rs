@@ -1,9 +1,9 @@
 //! Larger regions for graph engines than they propose: stretches of the graph between places where one value
-//! is alive, and neighbours in a cover that one engine computes, made one.
+//! is alive, products of one value with several weights, and neighbours in a cover that one engine computes, made one.
 
 use crate::{Form, Offer, Placed, offers::offer_jointly};
 use bricolage_backend::{Backend, BackendKind, Region, Setting};
-use bricolage_ir::{Graph, NodeId};
+use bricolage_ir::{Graph, NodeId, Op, ValueId, ops::Binary};
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -12,20 +12,21 @@ use std::{
 /// Into how many stretches of equal work a graph is cut, as far as it can be.
 const STRETCHES: u64 = 8;
 
-/// What `backend` offers for each stretch.
+/// What `backend` offers for each stretch, and for siblings together.
 pub(crate) fn offer_stretches(
     graph: &Graph,
     backend: &Arc<dyn Backend>,
     setting: &Setting,
 ) -> Vec<Offer> {
-    let all = stretches(graph).into_iter();
-    all.filter_map(|region| offer_jointly(graph, backend, &region.nodes, setting).ok()).collect()
+    let stretches = stretches(graph).into_iter().map(|region| region.nodes);
+    let all = stretches.chain(siblings(graph));
+    all.filter_map(|nodes| offer_jointly(graph, backend, &nodes, setting).ok()).collect()
 }
 
 /// What engines offer for runs of regions that are theirs in a cover, each run as one region.
 pub(crate) fn offer_merged(graph: &Graph, placed: &Placed, setting: &Setting) -> Vec<Offer> {
     let all = merged(graph, placed).into_iter();
-    all.filter_map(|(backend, region)| offer_jointly(graph, &backend, &region.nodes, setting).ok())
+    all.filter_map(|(backend, nodes)| offer_jointly(graph, &backend, &nodes, setting).ok())
         .collect()
 }
 
@@ -76,36 +77,107 @@ fn stretches(graph: &Graph) -> Vec<Region> {
     found
 }
 
-/// The longest runs of neighbours in a cover that one engine computes and that have one exit.
-fn merged(graph: &Graph, placed: &Placed) -> Vec<(Arc<dyn Backend>, Region)> {
+/// Products and convolutions of one value with constant weights, each with the bias after it: a set for each value
+/// that has several. None of a set waits for another one.
+fn siblings(graph: &Graph) -> Vec<Vec<NodeId>> {
+    let multiplies = |n: NodeId, v: ValueId| {
+        let mut inputs = graph.node(n).inputs.iter();
+        let first = inputs.next().copied().flatten() == Some(v);
+        first && inputs.flatten().all(|&w| graph.constant_of(w).is_some()) && macs(graph, n) > 0
+    };
+    let bias = |n: NodeId| {
+        let &[output] = &graph.node(n).outputs[..] else { return None };
+        let [only] = graph.uses(output) else { return None };
+        let adds = matches!(graph.node(only.node).op, Op::Binary(Binary::Add));
+        let of_constant = || {
+            graph.node(only.node).inputs.iter().flatten().any(|&v| graph.constant_of(v).is_some())
+        };
+        (adds && of_constant() && !graph.is_output(output)).then_some(only.node)
+    };
+    let mut found = Vec::new();
+    for value in graph.values() {
+        let mut all: Vec<NodeId> = graph.uses(value).iter().map(|u| u.node).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.retain(|&n| multiplies(n, value));
+        if all.len() > 1 {
+            let after: Vec<NodeId> = all.iter().filter_map(|&n| bias(n)).collect();
+            found.push(Region::in_order(graph, [all, after].concat()));
+        }
+    }
+    found
+}
+
+/// The longest runs of neighbours in a cover that one engine computes: as far as they have one exit, and with all the
+/// exits that they have. What follows each other in an order in which it can run waits for nothing between.
+fn merged(graph: &Graph, placed: &Placed) -> Vec<(Arc<dyn Backend>, Vec<NodeId>)> {
     let engine = |i: usize| match &placed.regions[i].offer.form {
         Form::Kernel(b) if b.kind() == BackendKind::GraphEngine => Some(b),
         _ => None,
     };
     let is_view = |i: usize| matches!(placed.regions[i].offer.form, Form::View);
     let count = placed.regions.len();
-    let (mut found, mut start) = (Vec::new(), 0);
+    let (mut found, mut start, mut run_end) = (Vec::new(), 0, 0);
     while start < count {
         let Some(backend) = engine(start) else {
             start += 1;
             continue;
         };
         let same = |&i: &usize| is_view(i) || engine(i).is_some_and(|b| b.name() == backend.name());
-        let end = (start..count).take_while(same).last().unwrap_or(start);
-        let whole = |end: &usize| {
-            let all = (start..=*end).flat_map(|i| &placed.regions[i].region().nodes);
-            let nodes = Region::in_order(graph, all.copied().collect());
-            Region::of(graph, nodes).ok().map(|region| (*end, region))
+        let run = (start..count).take_while(same);
+        let end = run.filter(|&i| engine(i).is_some()).last().unwrap_or(start);
+        let joint = |end: usize| {
+            let all = (start..=end).flat_map(|i| &placed.regions[i].region().nodes);
+            Region::in_order(graph, all.copied().collect())
         };
-        match (start + 1..=end).rev().find_map(|end| whole(&end)) {
-            Some((end, region)) => {
-                found.push((backend.clone(), region));
+        if start >= run_end && end > start {
+            found.push((backend.clone(), joint(end)));
+        }
+        run_end = run_end.max(end + 1);
+        let has_one_exit = |end: &usize| Region::of(graph, joint(*end)).is_ok();
+        match (start + 1..=end).rev().find(has_one_exit) {
+            Some(end) => {
+                found.push((backend.clone(), joint(end)));
                 start = end + 1;
             }
             None => start += 1,
         }
     }
     let mut seen = HashSet::new();
-    found.retain(|(_, region)| seen.insert(region.nodes.clone()));
+    found.retain(|(_, nodes)| seen.insert(nodes.clone()));
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bricolage_ir::parse;
+
+    #[test]
+    #[allow(clippy::unwrap_used)] // a test may panic
+    fn products_of_one_value_are_siblings() {
+        let graph = parse(
+            r#"
+graph "attention"
+input %x: f32[2, 3]
+constant %w: f32[3, 3] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+constant %b: f32[3] = [1.0, 2.0, 3.0]
+%q = MatMul(transpose_lhs:false,transpose_rhs:false) %x %w : f32[2, 3] from "q"
+%k = MatMul(transpose_lhs:false,transpose_rhs:false) %x %w : f32[2, 3] from "k"
+%biased = Binary Add %q %b : f32[2, 3] from "biased"
+%late = MatMul(transpose_lhs:false,transpose_rhs:false) %k %w : f32[2, 3] from "late"
+%r = Unary Relu %x : f32[2, 3] from "r"
+output %biased
+output %late
+output %r
+"#,
+            &[],
+        )
+        .unwrap();
+        let names = |nodes: &Vec<NodeId>| -> Vec<String> {
+            nodes.iter().map(|&n| graph.node(n).origin.join(",")).collect()
+        };
+        let found: Vec<Vec<String>> = siblings(&graph).iter().map(names).collect();
+        assert_eq!(found, [["q", "k", "biased"]]);
+    }
 }

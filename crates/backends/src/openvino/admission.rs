@@ -8,7 +8,7 @@ use bricolage_ir::{
         Unary,
     },
 };
-use bricolage_tensor::{DType, Type};
+use bricolage_tensor::{DType, Dim, Type};
 
 /// Whether the library computes this region with the numbers that it is defined on.
 pub(super) fn check(graph: &Graph, region: &Region) -> Result<(), String> {
@@ -22,28 +22,21 @@ pub(super) fn check(graph: &Graph, region: &Region) -> Result<(), String> {
         return Err("joins reductions of rows with a constant for each row, and gives the rows of the first matrix to all"
             .to_owned());
     }
-    if region.nodes.iter().any(|&node| folds_magnitudes(graph, region, node)) {
-        return Err("computes the magnitudes of what it folded from constants wrongly".to_owned());
+    if folds_magnitudes(graph, region) {
+        return Err("computes magnitudes wrongly in what it folds from constants".to_owned());
     }
     Ok(())
 }
 
-/// Whether a node takes the magnitude of what the region computes from constants alone: the library does that
-/// beforehand, and leaves the signs as they are.
-fn folds_magnitudes(graph: &Graph, region: &Region, node: NodeId) -> bool {
-    fn is_folded(graph: &Graph, region: &Region, node: NodeId) -> bool {
-        let is_known = |&v: &ValueId| match graph.producer(v) {
-            Some(producer) => {
-                region.nodes.contains(&producer) && is_folded(graph, region, producer)
-            }
-            None => graph.constant_of(v).is_some(),
-        };
-        graph.node(node).inputs.iter().flatten().all(is_known)
-    }
-    let Op::Unary(Unary::Abs) = graph.node(node).op else { return false };
-    let operand = graph.node(node).inputs.first().copied().flatten();
-    let producer = operand.and_then(|v| graph.producer(v));
-    producer.is_some_and(|n| region.nodes.contains(&n) && is_folded(graph, region, n))
+/// Whether a region takes magnitudes and has nodes that need nothing but constants: the library computes such nodes
+/// beforehand, with the magnitudes of their results, whose signs it then leaves as they are.
+fn folds_magnitudes(graph: &Graph, region: &Region) -> bool {
+    let is_magnitude = |&n: &NodeId| matches!(graph.node(n).op, Op::Unary(Unary::Abs));
+    let needs_constants = |&n: &NodeId| {
+        let mut inputs = graph.node(n).inputs.iter().flatten();
+        inputs.all(|&v| graph.constant_of(v).is_some())
+    };
+    region.nodes.iter().any(is_magnitude) && region.nodes.iter().any(needs_constants)
 }
 
 /// Whether a node joins a reduction along the last of three dims with constants of several elements, which the
@@ -90,6 +83,10 @@ fn check_node(graph: &Graph, node: NodeId) -> Result<(), String> {
         return Err(why.to_owned());
     }
     let is_read = |v: ValueId| graph.is_output(v) || !graph.uses(v).is_empty();
+    if strides_beyond_a_column(graph, &node.op, &node.inputs, &node.outputs) {
+        return Err("strides in rows where a convolution of one channel makes one column with a longer stride"
+            .to_owned());
+    }
     if matches!(node.op, Op::TopK(_)) && node.outputs.get(1).copied().is_some_and(is_read) {
         return Err("orders equal elements otherwise, which their places show".to_owned());
     }
@@ -120,6 +117,25 @@ fn check_node(graph: &Graph, node: NodeId) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whether an op is a convolution of one channel that makes a single column and has a stride along it: where the stride
+/// along columns is 1 the library reads rows that lie elsewhere.
+fn strides_beyond_a_column(
+    graph: &Graph,
+    op: &Op,
+    inputs: &[Option<ValueId>],
+    outputs: &[ValueId],
+) -> bool {
+    let size = |v: &ValueId, at: fn(&[Dim]) -> Option<&Dim>| {
+        let ty = graph.fact(*v).ty.as_tensor();
+        ty.and_then(|t| at(&t.shape).and_then(Dim::as_const))
+    };
+    let Op::Conv(conv) = op else { return false };
+    let (input, output) = (inputs.first().and_then(Option::as_ref), outputs.first());
+    conv.strides.last().is_some_and(|&s| s > 1)
+        && input.and_then(|v| size(v, |dims| dims.get(1))) == Some(1)
+        && output.and_then(|v| size(v, |dims| dims.last())) == Some(1)
 }
 
 /// What the library has no kernel for, or computes otherwise.
