@@ -22,9 +22,10 @@ use std::{
     process::Command,
 };
 
-/// Where models, artefacts, costs and results lie, from the root.
+/// Where models, artefacts and costs lie, from the root.
 const FOLDER: &str = "target/evaluation/placement";
-const RESULTS: &str = "results.jsonl";
+/// Finished steps, and the page about them; without the former all is measured anew.
+const RESULTS: &str = "docs/evaluation/placement.jsonl";
 const PAGE: &str = "docs/evaluation/placement.md";
 
 /// What the user asks for.
@@ -156,7 +157,9 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     let root = &root.canonicalize().map_err(|e| format!("{}: {e}", root.display()))?;
     let folder = root.join(FOLDER);
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let mut results = Results::open(folder.join(RESULTS))?;
+    let page_folder = root.join(PAGE).with_file_name("");
+    fs::create_dir_all(&page_folder).map_err(|e| format!("{}: {e}", page_folder.display()))?;
+    let mut results = Results::open(root.join(RESULTS))?;
     if !options.only_summary {
         let program = match &options.program {
             Some(program) => {
@@ -188,11 +191,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<(), String> {
 }
 
 fn page(root: &Path, results: &Results) -> Result<(), String> {
-    let page = root.join(PAGE);
-    if let Some(folder) = page.parent() {
-        fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    }
-    write(&page, &summary::page(results))
+    write(&root.join(PAGE), &summary::page(results))
 }
 
 /// The command line, and where it works.

@@ -172,7 +172,9 @@ fn lacks(graph: &Graph, op: &Op, inputs: &[Option<ValueId>]) -> Option<&'static 
         Op::LayerNorm(norm) if has_other_weights(graph, norm, inputs) => {
             Some("takes weights of a norm for those of the normalised dims, whatever their shape")
         }
-        Op::Binary(Binary::Fmod) => Some("takes the remainder by infinity for no number"),
+        Op::Binary(Binary::Mod | Binary::Fmod) => {
+            Some("takes the remainder by infinity for no number")
+        }
         Op::GridSample(_) if inputs.first().copied().flatten().and_then(rank) != Some(4) => {
             Some("samples images of two dims only")
         }
