@@ -1,12 +1,16 @@
 //! Foreign code in processes of its own: workers of the product, which are this program started again.
 
 use crate::{Fault, engines::foreign_here};
-use bricolage::{WorkerCommand, worker};
+use bricolage::{
+    WorkerCommand,
+    worker::{self, OpenPlan},
+};
 use bricolage_backend::{Backend, Registry};
 use bricolage_backends::{Native, OpenVino, Reference};
+use bricolage_tensor::Tensor;
 use std::{
     cell::RefCell,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     rc::Rc,
     sync::{Arc, Mutex, PoisonError},
@@ -77,6 +81,23 @@ impl Workers {
         Ok(Workers::of(std::env::current_exe()?))
     }
 
+    fn command(&self) -> WorkerCommand {
+        WorkerCommand::new(self.program.clone(), vec![VERB.into()])
+    }
+
+    /// What the runtime of `backend` makes of the file `model` by itself, or why it makes nothing of it.
+    pub(crate) fn by_itself(
+        &self,
+        backend: &str,
+        model: &Path,
+        inputs: &[(String, Tensor)],
+        outputs: &[String],
+    ) -> Result<Vec<Tensor>, bricolage::Error> {
+        let mut plan =
+            worker::RemotePlan::open_peer(&self.command(), 1, backend, model, inputs, outputs)?;
+        Ok(plan.outputs()?.into_iter().map(|(_, tensor)| tensor).collect())
+    }
+
     /// Has `f` use a worker of so many threads.
     pub(crate) fn with<R>(
         &self,
@@ -89,10 +110,7 @@ impl Workers {
             let at = idle.iter().position(|(t, _)| *t == threads);
             at.map(|at| idle.swap_remove(at).1)
         };
-        let worker = taken.unwrap_or_else(|| {
-            let command = WorkerCommand::new(self.program.clone(), vec![VERB.into()]);
-            worker::Worker::new(command, threads)
-        });
+        let worker = taken.unwrap_or_else(|| worker::Worker::new(self.command(), threads));
         let worker = Rc::new(RefCell::new(worker));
         let result = f(&worker);
         // What `f` keeps of it, it does not give back.

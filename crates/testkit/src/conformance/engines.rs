@@ -7,10 +7,10 @@ use crate::{
 };
 use bricolage::{DynamicSession, Goal};
 use bricolage_backend::Registry;
-use bricolage_ir::{EvalError, Graph, Op, evaluate};
+use bricolage_ir::{EvalError, Graph, Op, ValueId, evaluate};
 use bricolage_onnx::{export, import};
-use bricolage_tensor::{Datum, Storage};
-use std::{sync::Arc, time::Duration};
+use bricolage_tensor::{Datum, Storage, Tensor};
+use std::{path::Path, sync::Arc, time::Duration};
 
 /// Longest time for one model on a foreign engine, which compiles every op of it.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -84,6 +84,24 @@ impl Computer {
             Way::Apart { backend, .. } => foreign_fault(backend, graph, inputs),
             _ => None,
         }
+    }
+
+    /// What the engine's own reader makes of the file from which `graph` is, on inputs in the graph's order; `None`
+    /// where it has none, or does not take the file.
+    pub(super) fn by_itself(
+        &self,
+        file: &Path,
+        graph: &Graph,
+        inputs: &[Datum],
+    ) -> Option<Vec<Datum>> {
+        let Way::Apart { backend, workers } = &self.way else { return None };
+        let name = |&v: &ValueId| graph.value(v).name.to_string();
+        let named = graph.inputs.iter().map(name).zip(inputs);
+        let named: Option<Vec<(String, Tensor)>> =
+            named.map(|(name, datum)| Some((name, datum.as_tensor()?.clone()))).collect();
+        let outputs: Vec<String> = graph.outputs.iter().map(name).collect();
+        let found = workers.by_itself(backend, file, &named?, &outputs).ok()?;
+        Some(found.into_iter().map(Datum::from).collect())
     }
 
     /// The outputs on inputs in the graph's order.

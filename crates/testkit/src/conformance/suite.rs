@@ -83,6 +83,11 @@ impl Test {
         format!("{}/{}", self.kind.folder, self.name)
     }
 
+    /// The file of the model as it is.
+    pub(super) fn file(&self) -> PathBuf {
+        self.folder.join(VARIANTS[0])
+    }
+
     /// Whether others drew the model.
     pub(super) fn is_drawn(&self) -> bool {
         self.kind.folder == GENERATED
