@@ -478,14 +478,29 @@ fn all_reasons(result: &Value) -> Vec<(String, String)> {
     all
 }
 
+/// Characters of a reason that is not ours.
+const THEIR_REASON: usize = 240;
+
 /// Why a backend is wrong or refuses, a line each.
 fn reasons(backend: &Value) -> Vec<String> {
     let faults = items(&backend["faults"]).filter_map(Value::as_str).map(str::to_owned);
-    let why = text(backend, "why")
+    let why = text(backend, "why");
+    // Progress comes before the error.
+    let why = why.find("error[").map_or(why, |at| &why[at..]);
+    let lines = why
         .lines()
         .map(str::trim)
         .filter(|l| !l.is_empty() && !l.starts_with("warning") && !l.starts_with("= help"));
-    faults.chain(why.map(|l| l.trim_start_matches("= ").to_owned())).collect()
+    let lines = lines.map(|l| l.trim_start_matches("= ").to_owned());
+    let all = faults.chain(lines);
+    if !THEIRS.contains(&text(backend, "backend")) {
+        return all.collect();
+    }
+    let short = |line: String| match line.char_indices().nth(THEIR_REASON) {
+        Some((end, _)) => format!("{} ..", &line[..end]),
+        None => line,
+    };
+    all.map(short).collect()
 }
 
 /// The page about all models that have results.

@@ -6,7 +6,7 @@ use crate::{
     covers::{self, Choice},
     workers::{Workers, end_of},
 };
-use bricolage::Emitted;
+use bricolage::{Emitted, Temporary};
 use bricolage_backend::{Backend, BackendKind, Policy, Registry, Setting};
 use bricolage_backends::{Native, Reference, foreign};
 use bricolage_ir::{
@@ -136,13 +136,17 @@ pub fn engines(
         }),
     ];
     let (here, absent) = foreign_here(variable);
+    let is_whole = |b: &Arc<dyn Backend>| b.kind() == BackendKind::GraphEngine;
+    let wholes: Vec<String> =
+        here.iter().filter(|b| is_whole(b)).map(|b| b.name().to_owned()).collect();
     for backend in here {
         let name = backend.name().to_owned();
-        let whole = backend.kind() == BackendKind::GraphEngine;
+        let whole = is_whole(&backend);
+        let others = wholes.iter().filter(|other| **other != name).cloned().collect();
         let registry = Registry::new(vec![backend, Arc::new(Reference)]);
         let workers = workers.clone();
         all.push(match whole {
-            true => Box::new(Foreign { name, registry, workers }),
+            true => Box::new(Foreign { name, registry, others, workers }),
             false => Box::new(Candidates { name, registry, workers: Some(workers) }),
         });
     }
@@ -362,7 +366,52 @@ impl Engine for Candidates {
 struct Foreign {
     name: String,
     registry: Registry,
+    /// Names of other such runtimes.
+    others: Vec<String>,
     workers: Arc<Workers>,
+}
+
+/// How the reason begins why a runtime is asked no more: it is wrong on the exported file by itself.
+const BY_ITSELF: &str = "by itself it is wrong";
+/// An error so many times as large as the allowed one is no matter of rounding.
+const GROSS: f64 = 1e3;
+
+/// Whether an engine gave up a case for this reason because its runtime is wrong, where another one is right.
+pub fn by_itself(why: &str) -> bool {
+    why.starts_with(BY_ITSELF)
+}
+
+impl Foreign {
+    /// What is wrong with the runtime itself: on the exported file its own reader makes a gross error, and that of
+    /// another runtime none.
+    fn fault_of_its_own(&self, case: &Case) -> Option<String> {
+        let path = std::env::temp_dir().join(format!(
+            "{}-{}-{:?}.onnx",
+            self.name,
+            std::process::id(),
+            std::thread::current().id()
+        ));
+        let file = Temporary::new(path);
+        std::fs::write(file.path(), export(&case.graph).ok()?).ok()?;
+        let name = |&v: &ValueId| case.graph.value(v).name.to_string();
+        let inputs: Vec<(String, Tensor)> =
+            case.graph.inputs.iter().map(name).zip(case.inputs.iter().cloned()).collect();
+        let outputs: Vec<String> = case.graph.outputs.iter().map(name).collect();
+        let expected = case.expected(&|_| 0.0).ok()?;
+        let share = |runtime: &str| {
+            let found = self.workers.by_itself(runtime, file.path(), &inputs, &outputs).ok()?;
+            let all = found.iter().zip(&expected.outputs).zip(&expected.allowed);
+            let shares = all.map(|((found, reference), allowed)| {
+                let same = found.ty() == reference.ty();
+                let share = Error::between(reference, found).share_of(allowed);
+                if same && !share.is_nan() { share } else { f64::INFINITY }
+            });
+            Some(shares.fold(0.0, f64::max))
+        };
+        let own = share(&self.name).filter(|&own| own > GROSS)?;
+        let right = self.others.iter().find(|other| share(other).is_some_and(|s| s <= 1.0))?;
+        Some(format!("{BY_ITSELF}: {own:.0} times what is allowed, where {right} is right"))
+    }
 }
 
 impl Engine for Foreign {
@@ -387,10 +436,14 @@ impl Engine for Foreign {
             share = share.max(verdict.map_err(|why| {
                 end_of(&why).unwrap_or_else(|| match Fault::Failed(why.clone()).is_theirs() {
                     true => Fault::Unsupported(why),
-                    false => match foreign_fault(&self.name, &case.graph, &case.data()) {
-                        Some(why) => Fault::Unsupported(why.to_owned()),
-                        None => Fault::Wrong(format!("{what}: {why}")),
-                    },
+                    false => {
+                        let known = foreign_fault(&self.name, &case.graph, &case.data());
+                        let known = known.map(str::to_owned);
+                        match known.or_else(|| self.fault_of_its_own(case)) {
+                            Some(why) => Fault::Unsupported(why),
+                            None => Fault::Wrong(format!("{what}: {why}")),
+                        }
+                    }
                 })
             })?);
         }

@@ -22,10 +22,33 @@ pub(super) fn check(graph: &Graph, region: &Region) -> Result<(), String> {
         return Err("joins reductions of rows with a constant for each row, and gives the rows of the first matrix to all"
             .to_owned());
     }
+    if region.nodes.iter().any(|&node| convolves_scaled_places(graph, region, node)) {
+        return Err("takes a constant for each place of an image, by which it is multiplied before a convolution, for \
+                    one of the kernel"
+            .to_owned());
+    }
     if folds_magnitudes(graph, region) {
         return Err("computes magnitudes wrongly in what it folds from constants".to_owned());
     }
     Ok(())
+}
+
+/// Whether a node convolves what the region multiplies by a constant that has other dims than channels: the library
+/// joins the constant with the weights, where their sizes happen to fit.
+fn convolves_scaled_places(graph: &Graph, region: &Region, node: NodeId) -> bool {
+    let (Op::Conv(_) | Op::ConvTranspose(_)) = graph.node(node).op else { return false };
+    let operand = graph.node(node).inputs.first().copied().flatten();
+    let producer = operand.and_then(|v| graph.producer(v));
+    let Some(product) = producer.filter(|n| region.nodes.contains(n)) else { return false };
+    let rank = operand.and_then(|v| graph.fact(v).ty.as_tensor()).map_or(0, |t| t.shape.len());
+    let has_places = |v: ValueId| {
+        graph.constant_of(v).is_some_and(|t| {
+            let first = rank.saturating_sub(t.dims().len());
+            t.dims().iter().enumerate().any(|(d, &size)| first + d != 1 && size > 1)
+        })
+    };
+    let scales = matches!(graph.node(product).op, Op::Binary(Binary::Mul | Binary::Div));
+    scales && graph.node(product).inputs.iter().flatten().copied().any(has_places)
 }
 
 /// Whether a region takes magnitudes and has nodes that need nothing but constants: the library computes such nodes
