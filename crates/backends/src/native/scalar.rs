@@ -94,3 +94,37 @@ pub(super) fn binary(function: ops::Binary) -> Option<Binary> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Native,
+        trials::{self, Case, SETTING},
+    };
+    use bricolage_ir::ops::Unary;
+    use bricolage_tensor::{DType, Tensor};
+
+    #[test]
+    fn limits_are_those_of_the_reference() {
+        let ends = [f64::NEG_INFINITY, f64::INFINITY, f64::NAN, -1e30, 1e30, -1.0, 0.0, 2.0];
+        for f in [
+            Unary::Silu,
+            Unary::Mish,
+            Unary::Gelu,
+            Unary::GeluTanh,
+            Unary::Softsign,
+            Unary::Softplus,
+            Unary::Sigmoid,
+            Unary::Tanh,
+            Unary::Erf,
+            Unary::Exp,
+            Unary::HardSwish,
+            Unary::Relu,
+        ] {
+            let mut case = Case::new();
+            let x = case.input(Tensor::generate(DType::F32, &[19], |i| ends[i % ends.len()]));
+            let y = case.op(f, &[x]);
+            trials::check(&Native::default(), &mut case, &[y], &["pointwise"], &SETTING);
+        }
+    }
+}

@@ -5,7 +5,7 @@ use bricolage_ir::{
     Graph, NodeId, Numerics, Op, OpKind, Real, ValueId,
     ops::{Attention, Binary, MatMul, Transpose},
 };
-use bricolage_tensor::{DType, Tensor};
+use bricolage_tensor::{DType, Dim, Tensor};
 
 /// `softmax(scale * q k^T + mask) v` over four dims: images, heads, positions, channels.
 pub(super) struct RecogniseAttention;
@@ -151,6 +151,15 @@ impl Rule for RecogniseAttention {
             return Outcome::Declined("the probabilities are read elsewhere too");
         }
         let shape = |v| look.tensor_type(v).map(|t| &t.shape);
+        // Heads may share their keys and values; nothing else broadcasts.
+        let images = |v| shape(v).map(|s| &s[..2]);
+        let is_shared = |s: &[Dim]| s[1].as_const() == Some(1) || Some(s) == images(q);
+        let fits = images(q) == images(node.outputs[0])
+            && images(k) == images(v)
+            && images(k).is_some_and(|s| is_shared(s) && images(q).is_some_and(|q| q[0] == s[0]));
+        if !fits {
+            return Outcome::Declined("the operands have other images or heads than the result");
+        }
         if look.operand(softmax, 0).and_then(shape) != shape(before.product) {
             return Outcome::Declined("the mask gives the scores another shape");
         }
