@@ -371,15 +371,8 @@ struct Foreign {
     workers: Arc<Workers>,
 }
 
-/// How the reason begins why a runtime is asked no more: it is wrong on the exported file by itself.
-const BY_ITSELF: &str = "by itself it is wrong";
 /// An error so many times as large as the allowed one is no matter of rounding.
 const GROSS: f64 = 1e3;
-
-/// Whether an engine gave up a case for this reason because its runtime is wrong, where another one is right.
-pub fn by_itself(why: &str) -> bool {
-    why.starts_with(BY_ITSELF)
-}
 
 impl Foreign {
     /// What is wrong with the runtime itself: on the exported file its own reader makes a gross error, and that of
@@ -410,7 +403,9 @@ impl Foreign {
         };
         let own = share(&self.name).filter(|&own| own > GROSS)?;
         let right = self.others.iter().find(|other| share(other).is_some_and(|s| s <= 1.0))?;
-        Some(format!("{BY_ITSELF}: {own:.0} times what is allowed, where {right} is right"))
+        Some(format!(
+            "by itself it is wrong {own:.0} times beyond what is allowed, where {right} is right"
+        ))
     }
 }
 
@@ -436,14 +431,13 @@ impl Engine for Foreign {
             share = share.max(verdict.map_err(|why| {
                 end_of(&why).unwrap_or_else(|| match Fault::Failed(why.clone()).is_theirs() {
                     true => Fault::Unsupported(why),
-                    false => {
-                        let known = foreign_fault(&self.name, &case.graph, &case.data());
-                        let known = known.map(str::to_owned);
-                        match known.or_else(|| self.fault_of_its_own(case)) {
-                            Some(why) => Fault::Unsupported(why),
-                            None => Fault::Wrong(format!("{what}: {why}")),
+                    false => match foreign_fault(&self.name, &case.graph, &case.data()) {
+                        Some(why) => Fault::Unsupported(why.to_owned()),
+                        None => {
+                            let own = self.fault_of_its_own(case).map(|own| format!("; {own}"));
+                            Fault::Wrong(format!("{what}: {why}{}", own.unwrap_or_default()))
                         }
-                    }
+                    },
                 })
             })?);
         }

@@ -15,7 +15,7 @@ pub mod watch;
 mod workers;
 
 pub use case::{Case, Expected, constants_aside};
-pub use engines::{Engine, Fault, Variable, by_itself, check, engines};
+pub use engines::{Engine, Fault, Variable, check, engines};
 pub use failures::{Failure, Report, run_case};
 pub use generate::{Generated, generate, generate_from};
 pub use workers::{Workers, ended, serve_if_asked};

@@ -2,7 +2,7 @@
 //! every engine.
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test may panic, and says what it skips
 
-use bricolage_testkit::{Case, Fault, Workers, by_itself, check, ended, engines};
+use bricolage_testkit::{Case, Fault, Workers, check, ended, engines};
 use std::{collections::HashMap, fs, path::PathBuf};
 
 #[test]
@@ -26,10 +26,6 @@ fn every_case_is_right_on_every_engine() {
                 Ok(_) => *taken.entry(engine.name().to_owned()).or_default() += 1,
                 Err(Fault::Unsupported(why)) if ended(&why) => {
                     eprintln!("{name}, {}: {why}", engine.name());
-                }
-                // What is known here is declined.
-                Err(Fault::Unsupported(why)) if by_itself(&why) => {
-                    faults.push(format!("{name}, {}: {why}", engine.name()));
                 }
                 Err(Fault::Unsupported(_)) => {}
                 Err(fault) => faults.push(format!("{name}, {}: {fault}", engine.name())),

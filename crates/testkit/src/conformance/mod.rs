@@ -313,19 +313,18 @@ fn attempt(
             let absolute = limits.absolute + explained.copied().unwrap_or(0.0);
             let limits = Limits { absolute, ..limits };
             if differs(i, limits).is_some() {
-                // The runtime's own reader knows nothing of ours: where it makes the same fault, that is not ours.
+                // The runtime's own reader knows nothing of ours: whoever reads the fault learns whose it is.
                 let by_itself = || {
                     let found = computer.by_itself(&test.file(), graph, &inputs)?;
                     datum_differs(found.get(i)?, &set.outputs[i], limits, test.is_random())
                 };
-                let known = computer.known_fault(graph, &inputs).map(str::to_owned);
-                let known = known.or_else(|| match test.is_drawn() {
-                    true => by_itself().map(|why| format!("by itself it makes of the file: {why}")),
-                    false => None,
-                });
-                return Err(match known {
+                return Err(match computer.known_fault(graph, &inputs) {
                     Some(known) => Fault::Unsupported(format!("{known}; output {i}: {why}")),
-                    None => Fault::Wrong(format!("output {i}: {why}")),
+                    None => {
+                        let own = if test.is_drawn() { by_itself() } else { None };
+                        let own = own.map(|why| format!("; by itself it makes of the file: {why}"));
+                        Fault::Wrong(format!("output {i}: {why}{}", own.unwrap_or_default()))
+                    }
                 });
             }
         }
