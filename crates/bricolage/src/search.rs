@@ -242,14 +242,18 @@ fn plans(s: &Subject<'_>, contents: &str, exhausted: bool) -> Result<Contested, 
 const REFINING: f64 = 0.8;
 /// Covers that are made anew from what plans showed, at most.
 const ROUNDS: usize = 10;
+/// Covers in a row that brought nothing, after which no more are made.
+const PATIENCE: usize = 2;
+/// A cover brought something where it takes less than this share of what the best one before it took.
+const BETTER: f64 = 0.99;
 /// An engine whose own plan of the whole graph takes this many times as long as the best plan is not offered
 /// long stretches of the graph.
 const ENGINE_FAR: f64 = 1.5;
 
 /// Measures what kernels take inside the plans so far and what engines that do well take for long stretches
-/// of the graph, and makes the cheapest cover of that, until that is a plan that is known; then all are timed. A plan
-/// that is slower than it was predicted tells what its kernels take inside it, and the next cover knows: no plan has
-/// to be ruled out by itself.
+/// of the graph, and makes the cheapest cover of that, until that is a plan that is known or a few of them were no
+/// better than those before; then all are timed. A plan that is slower than it was predicted tells what its kernels
+/// take inside it, and the next cover knows: no plan has to be ruled out by itself.
 fn refine(
     s: &Subject<'_>,
     pricing: &Pricing<'_>,
@@ -261,11 +265,17 @@ fn refine(
         let late = pricing.deadline.is_some_and(|d| Instant::now() >= d);
         late || s.cx.cancel.is_cancelled()
     };
+    let (mut least_ns, mut in_vain) = (f64::INFINITY, 0);
     for round in 0..ROUNDS {
         if is_over() {
             break;
         }
         let in_plan = field.in_plan(&s.contest(&placed.all, floors, false))?;
+        in_vain = if in_plan.least_ns() < BETTER * least_ns { 0 } else { in_vain + 1 };
+        least_ns = least_ns.min(in_plan.least_ns());
+        if in_vain == PATIENCE {
+            break;
+        }
         if round == 0 {
             let all = (0..placed.all.len()).filter_map(|i| field.median_ns(i));
             let best = all.fold(f64::INFINITY, f64::min);

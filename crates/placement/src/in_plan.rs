@@ -13,11 +13,14 @@ pub struct InPlan {
     times: HashMap<String, Vec<f64>>,
     /// Of each backend, times inside plans over times alone.
     ratios: BTreeMap<String, Vec<f64>>,
+    /// Of each plan, the times of its regions together in nanoseconds.
+    totals: Vec<f64>,
 }
 
 impl InPlan {
     /// Adds what the regions of a plan took inside it, in nanoseconds; `None` for one that is no step.
     pub fn add(&mut self, placed: &Placed, times: &[Option<f64>]) {
+        self.totals.push(times.iter().flatten().sum());
         for (region, time) in placed.regions.iter().zip(times) {
             let (Some(alone), &Some(time)) = (region.measured(), time) else { continue };
             self.times.entry(region.offer.key.0.clone()).or_default().push(time);
@@ -26,6 +29,11 @@ impl InPlan {
                 ratios.push(time / alone.median_ns);
             }
         }
+    }
+
+    /// What the regions of the best of the plans took together, in nanoseconds; infinite without any plan.
+    pub fn least_ns(&self) -> f64 {
+        self.totals.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
     /// How many times as long a backend's kernels take inside plans as alone, by the median; `None` where none
