@@ -25,8 +25,26 @@ pub(crate) fn offer_stretches(
 
 /// What engines offer for runs of regions that are theirs in a cover, each run as one region.
 pub(crate) fn offer_merged(graph: &Graph, placed: &Placed, setting: &Setting) -> Vec<Offer> {
-    let all = merged(graph, placed).into_iter();
-    all.filter_map(|(backend, nodes)| offer_jointly(graph, &backend, &nodes, setting).ok())
+    let engines: Vec<Option<&Arc<dyn Backend>>> = placed
+        .regions
+        .iter()
+        .map(|region| match &region.offer.form {
+            Form::Kernel(b) if b.kind() == BackendKind::GraphEngine => Some(b),
+            _ => None,
+        })
+        .collect();
+    let parts: Vec<Part<'_>> = placed
+        .regions
+        .iter()
+        .zip(&engines)
+        .map(|(region, engine)| Part {
+            nodes: &region.region().nodes,
+            engine: engine.map(|b| b.name()),
+            is_view: matches!(region.offer.form, Form::View),
+        })
+        .collect();
+    let all = merged(graph, &parts).into_iter();
+    all.filter_map(|(first, nodes)| offer_jointly(graph, engines[first]?, &nodes, setting).ok())
         .collect()
 }
 
@@ -108,36 +126,40 @@ fn siblings(graph: &Graph) -> Vec<Vec<NodeId>> {
     found
 }
 
+/// A region of a cover, as far as runs of neighbours are concerned.
+struct Part<'a> {
+    nodes: &'a [NodeId],
+    /// The graph engine that computes it, if one does.
+    engine: Option<&'a str>,
+    /// Whether nothing is computed, whoever is given it.
+    is_view: bool,
+}
+
 /// The longest runs of neighbours in a cover that one engine computes: as far as they have one exit, and with all the
-/// exits that they have. What follows each other in an order in which it can run waits for nothing between.
-fn merged(graph: &Graph, placed: &Placed) -> Vec<(Arc<dyn Backend>, Vec<NodeId>)> {
-    let engine = |i: usize| match &placed.regions[i].offer.form {
-        Form::Kernel(b) if b.kind() == BackendKind::GraphEngine => Some(b),
-        _ => None,
-    };
-    let is_view = |i: usize| matches!(placed.regions[i].offer.form, Form::View);
-    let count = placed.regions.len();
+/// exits that they have; each with its first part. What follows each other in an order in which it can run waits for
+/// nothing between.
+fn merged(graph: &Graph, parts: &[Part<'_>]) -> Vec<(usize, Vec<NodeId>)> {
     let (mut found, mut start, mut run_end) = (Vec::new(), 0, 0);
-    while start < count {
-        let Some(backend) = engine(start) else {
+    while start < parts.len() {
+        if parts[start].engine.is_none() {
             start += 1;
             continue;
-        };
-        let same = |&i: &usize| is_view(i) || engine(i).is_some_and(|b| b.name() == backend.name());
-        let run = (start..count).take_while(same);
-        let end = run.filter(|&i| engine(i).is_some()).last().unwrap_or(start);
+        }
+        let same = |&i: &usize| parts[i].is_view || parts[i].engine == parts[start].engine;
+        let run = (start..parts.len()).take_while(same);
+        let end = run.filter(|&i| parts[i].engine.is_some()).last().unwrap_or(start);
         let joint = |end: usize| {
-            let all = (start..=end).flat_map(|i| &placed.regions[i].region().nodes);
+            let all = parts[start..=end].iter().flat_map(|part| part.nodes);
             Region::in_order(graph, all.copied().collect())
         };
         if start >= run_end && end > start {
-            found.push((backend.clone(), joint(end)));
+            found.push((start, joint(end)));
         }
         run_end = run_end.max(end + 1);
         let has_one_exit = |end: &usize| Region::of(graph, joint(*end)).is_ok();
         match (start + 1..=end).rev().find(has_one_exit) {
             Some(end) => {
-                found.push((backend.clone(), joint(end)));
+                found.push((start, joint(end)));
                 start = end + 1;
             }
             None => start += 1,
@@ -152,6 +174,10 @@ fn merged(graph: &Graph, placed: &Placed) -> Vec<(Arc<dyn Backend>, Vec<NodeId>)
 mod tests {
     use super::*;
     use bricolage_ir::parse;
+
+    fn names(graph: &Graph, nodes: &[NodeId]) -> Vec<String> {
+        nodes.iter().map(|&n| graph.node(n).origin.join(",")).collect()
+    }
 
     #[test]
     #[allow(clippy::unwrap_used)] // a test may panic
@@ -174,10 +200,47 @@ output %r
             &[],
         )
         .unwrap();
-        let names = |nodes: &Vec<NodeId>| -> Vec<String> {
-            nodes.iter().map(|&n| graph.node(n).origin.join(",")).collect()
-        };
-        let found: Vec<Vec<String>> = siblings(&graph).iter().map(names).collect();
+        let found: Vec<_> = siblings(&graph).iter().map(|nodes| names(&graph, nodes)).collect();
         assert_eq!(found, [["q", "k", "biased"]]);
+    }
+
+    #[test]
+    #[allow(clippy::unwrap_used)] // a test may panic
+    fn runs_of_one_engine_have_one_exit_or_all_their_exits() {
+        let graph = parse(
+            r#"
+graph "runs"
+input %x: f32[2, 3]
+%a = Unary Exp %x : f32[2, 3] from "a"
+%b = Unary Relu %a : f32[2, 3] from "b"
+%c = Unary Tanh %a : f32[2, 3] from "c"
+%d = Binary Add %b %c : f32[2, 3] from "d"
+%e = Unary Abs %c : f32[2, 3] from "e"
+%f = Binary Mul %d %e : f32[2, 3] from "f"
+output %f
+"#,
+            &[],
+        )
+        .unwrap();
+        let order = graph.order();
+        let runs = |engines: [Option<&str>; 6], view: Option<usize>| -> Vec<(usize, String)> {
+            let parts: Vec<Part<'_>> = engines
+                .into_iter()
+                .enumerate()
+                .map(|(i, engine)| Part { nodes: &order[i..=i], engine, is_view: view == Some(i) })
+                .collect();
+            let all = merged(&graph, &parts).into_iter();
+            all.map(|(first, nodes)| (first, names(&graph, &nodes).concat())).collect()
+        };
+        let (p, q) = (Some("p"), Some("q"));
+        let run = |first: usize, nodes: &str| (first, nodes.to_owned());
+        // `c` and `d` are both read later, so no part of the run has one exit.
+        assert_eq!(runs([p, p, p, p, None, None], None), [run(0, "abcd")]);
+        // One exit: the run is found once.
+        assert_eq!(runs([p; 6], None), [run(0, "abcdef")]);
+        // Another engine ends a run; what only shows a value in another way does not, and is in none at its end.
+        assert_eq!(runs([p, p, q, q, q, q], None), [run(0, "ab"), run(2, "cdef")]);
+        assert_eq!(runs([p, None, p, None, None, None], Some(1)), [run(0, "abc")]);
+        assert!(runs([p, None, None, None, None, None], Some(1)).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Case,
-    plans::{ADDED, EXACT, OP_LEVEL, PUBLISHED, added, again, timing},
+    plans::{ADDED, EXACT, OP_LEVEL, PUBLISHED, added, again, left_out, timing},
     summary::{Page, mean, number},
 };
 use crate::models::{items, text};
@@ -11,35 +11,60 @@ use std::collections::BTreeMap;
 
 impl Page<'_> {
     pub(super) fn added(&self) -> String {
-        let mut page = String::from(
+        let first = &added()[0];
+        let mark = |i: usize| if i == 0 { "" } else { "+" };
+        let named = ADDED.iter().enumerate().map(|(i, b)| format!("{}{b}", mark(i)));
+        format!(
             "## Backends added one by one\n\n\
              Of each set: the predicted optimum over that of the first set, all by the same prices, and the time \
-             of that set's plan over that of *op-level*, which has all.\n\n| model | threads |",
-        );
-        let steps = added();
-        for (i, backend) in ADDED.iter().enumerate() {
-            page += &format!(" {}{backend} |", if i == 0 { "" } else { "+" });
-        }
-        page += &format!("\n|---|---|{}\n", "---|".repeat(ADDED.len()));
-        let whole = |(case, _): &(&Case, &Value)| self.step(&steps[1], case).is_some();
+             of that set's plan over that of *op-level*, which has all.\n\n{}",
+            self.sets(&added(), named.collect(), first)
+        )
+    }
+
+    pub(super) fn left_out(&self) -> String {
+        let named = ADDED.iter().map(|b| format!("-{b}"));
+        format!(
+            "## Backends left out one by one\n\n\
+             Of all but one: the predicted optimum over that of all, by the same prices, and the time of that \
+             set's plan over that of *op-level*. What nobody else computes is left to the reference; such a plan is \
+             not timed.\n\n{}",
+            self.sets(&left_out(), named.collect(), OP_LEVEL)
+        )
+    }
+
+    /// A table of ways with some of the backends, predicted over `first` and measured over all.
+    fn sets(&self, steps: &[String], named: Vec<String>, first: &str) -> String {
+        let mut page = format!("| model | threads | {} |\n", named.join(" | "));
+        page += &format!("|---|---|{}\n", "---|".repeat(steps.len()));
+        let whole = |(case, _): &(&Case, &Value)| {
+            steps.iter().any(|s| self.step(&again(s), case).is_some())
+        };
+        let mut all: Vec<Vec<f64>> = vec![Vec::new(); steps.len()];
         for (case, timed) in self.all(&timing(OP_LEVEL)).into_iter().filter(whole) {
             let ratios = Self::ratios(timed);
-            let predicted = |step: &str| self.step(&again(step), case)?["predicted_ns"].as_f64();
-            let first = predicted(&steps[0]);
-            let cells = steps.iter().map(|step| {
+            let predicted = |step: &str| {
+                let row = self.step(&again(step), case)?;
+                row["predicted_ns"].as_f64()
+            };
+            let first = predicted(first);
+            let cells = steps.iter().zip(&mut all).map(|(step, all)| {
                 let share = predicted(step).zip(first).map(|(p, first)| p / first);
                 let share = share.map_or("-".to_owned(), |s| format!("{s:.3}"));
                 let measured = match step.as_str() {
                     OP_LEVEL => Some(1.0),
                     step => ratios.get(step).map(|r| r.0),
                 };
+                all.extend(measured);
                 let measured = measured.map_or("-".to_owned(), |r| format!("{r:.3}"));
                 format!("{share}, {measured}")
             });
             let cells: Vec<String> = cells.collect();
             page += &format!("| {} | {} | {} |\n", case.name(), case.threads, cells.join(" | "));
         }
-        page + "\n"
+        let means = all.iter().map(|a| mean(a).map_or("-".to_owned(), |m| format!("{m:.3}")));
+        let means: Vec<String> = means.collect();
+        page + &format!("\nGeometric means of what was measured: {}.\n\n", means.join(", "))
     }
 
     pub(super) fn convolutions(&self) -> String {

@@ -84,10 +84,10 @@ pub(super) fn evaluate(bench: &Bench, results: &mut Results, case: &Case) -> Res
         ways.extend(ALONE.iter().map(|b| op_level(&format!("{b} alone"), b)));
         ways.push(Way::new("greedy", limit, &["--placement", "greedy", "--backend", GREEDY]));
     }
-    let sets = added();
+    let sets = sets();
     if graph_level {
-        let up_to = (1..).zip(&sets).filter(|(_, name)| name.starts_with("up to"));
-        ways.extend(up_to.map(|(count, name)| op_level(name, &ADDED[..count].join(","))));
+        let own = sets.iter().filter(|(name, _)| name != OP_LEVEL && !is_single(name));
+        ways.extend(own.map(|(name, backends)| op_level(name, &backends.join(","))));
     }
     let mut targets = vec![(OP_LEVEL.to_owned(), artefact(&folder, OP_LEVEL))];
     steps.add(results, &ways, &mut targets)?;
@@ -97,8 +97,8 @@ pub(super) fn evaluate(bench: &Bench, results: &mut Results, case: &Case) -> Res
     steps.judge(results, &targets)?;
     if graph_level {
         // Searches that repeat nothing: all by the prices that are known now.
-        for (count, name) in (1..).zip(&sets).filter(|(_, name)| *name != OP_LEVEL) {
-            steps.optimize(results, &op_level(&again(name), &ADDED[..count].join(",")))?;
+        for (name, backends) in sets.iter().filter(|(name, _)| name != OP_LEVEL) {
+            steps.optimize(results, &op_level(&again(name), &backends.join(",")))?;
         }
         let engines = engines_first(&first);
         let published = ["--placement", PUBLISHED, "--backend", &engines];
@@ -131,6 +131,25 @@ pub(super) fn added() -> Vec<String> {
         i => format!("up to {}", ADDED[i]),
     };
     (0..ADDED.len()).map(name).collect()
+}
+
+/// Names of the ways without one backend each, in the order in which they are added.
+pub(super) fn left_out() -> Vec<String> {
+    let added = added();
+    let name = |i: usize| match i {
+        // Without the one that is added last.
+        i if i + 1 == ADDED.len() => added[i - 1].clone(),
+        i => format!("without {}", ADDED[i]),
+    };
+    (0..ADDED.len()).map(name).collect()
+}
+
+/// The ways with some of the backends, and which those are.
+fn sets() -> Vec<(String, Vec<&'static str>)> {
+    let up_to = added().into_iter().zip((1..).map(|count| ADDED[..count].to_vec()));
+    let without = |out: &str| ADDED.into_iter().filter(|b| *b != out).collect();
+    let all_but_one = left_out().into_iter().zip(ADDED.map(without));
+    up_to.chain(all_but_one.filter(|(name, _)| name.starts_with("without"))).collect()
 }
 
 /// The name of a way that is gone a second time.

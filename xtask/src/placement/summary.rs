@@ -31,6 +31,7 @@ pub(super) fn page(results: &Results) -> String {
         judged(OP_LEVEL),
         judged(EXACT),
         page.added(),
+        page.left_out(),
         page.convolutions(),
         page.searches(),
         page.blind(),
