@@ -27,6 +27,11 @@ pub(super) fn check(graph: &Graph, region: &Region) -> Result<(), String> {
                     one of the kernel"
             .to_owned());
     }
+    if region.nodes.iter().any(|&node| takes_elements_of_a_slice(graph, region, node)) {
+        return Err("counts the places of single elements of a slice from elsewhere than its end, where they are \
+                    below 0"
+            .to_owned());
+    }
     if folds_magnitudes(graph, region) {
         return Err("computes magnitudes wrongly in what it folds from constants".to_owned());
     }
@@ -49,6 +54,22 @@ fn convolves_scaled_places(graph: &Graph, region: &Region, node: NodeId) -> bool
     };
     let scales = matches!(graph.node(product).op, Op::Binary(Binary::Mul | Binary::Div));
     scales && graph.node(product).inputs.iter().flatten().copied().any(has_places)
+}
+
+/// Whether a node takes single elements of what the region slices, by places of which any may be below 0.
+fn takes_elements_of_a_slice(graph: &Graph, region: &Region, node: NodeId) -> bool {
+    let Op::GatherElements(_) = graph.node(node).op else { return false };
+    let operand = |node: NodeId, i: usize| graph.node(node).inputs.get(i).copied().flatten();
+    let places = operand(node, 1).and_then(|v| graph.constant_of(v));
+    if places.is_some_and(|t| t.to_i64().iter().all(|&i| i >= 0)) {
+        return false;
+    }
+    let within = |v: ValueId| graph.producer(v).filter(|n| region.nodes.contains(n));
+    let has_all = |&n: &NodeId| matches!(graph.node(n).op, Op::Reshape(_) | Op::Transpose(_));
+    let mut sources = std::iter::successors(operand(node, 0).and_then(within), |n| {
+        Some(*n).filter(has_all).and_then(|n| operand(n, 0)).and_then(within)
+    });
+    sources.any(|n| matches!(graph.node(n).op, Op::Slice(_)))
 }
 
 /// Whether a region takes magnitudes and has nodes that need nothing but constants: the library computes such nodes
