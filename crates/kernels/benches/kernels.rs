@@ -96,32 +96,44 @@ impl Candidate {
 
 /// Multiply-adds a nanosecond, times 2, of one core.
 fn peak() -> f64 {
+    // SAFETY: the set is available.
     #[cfg(target_arch = "x86_64")]
-    if Isa::Avx2.is_available() {
-        // SAFETY: the set is available.
-        return unsafe { peak_avx2() };
+    match Isa::detect() {
+        Isa::Avx2 => return unsafe { peak_avx2() },
+        Isa::Avx512 => return unsafe { peak_avx512() },
+        _ => {}
     }
     f64::NAN
 }
 
+/// The peak of vectors of so many lanes.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn peak_avx2() -> f64 {
-    use std::arch::x86_64::*;
-    let mut sums = [_mm256_set1_ps(1.0); 12];
-    let a = std::hint::black_box(_mm256_set1_ps(0.999));
-    let b = std::hint::black_box(_mm256_set1_ps(0.001));
-    let start = Instant::now();
-    const STEPS: usize = 40_000;
-    for _ in 0..STEPS {
-        for s in &mut sums {
-            *s = _mm256_fmadd_ps(*s, a, b);
+macro_rules! peak {
+    ($name:ident, $features:tt, $lanes:literal, $splat:ident, $fma:ident) => {
+        #[target_feature(enable = $features)]
+        fn $name() -> f64 {
+            use std::arch::x86_64::{$fma, $splat};
+            let mut sums = [$splat(1.0); 12];
+            let a = std::hint::black_box($splat(0.999));
+            let b = std::hint::black_box($splat(0.001));
+            let start = Instant::now();
+            const STEPS: usize = 40_000;
+            for _ in 0..STEPS {
+                for s in &mut sums {
+                    *s = $fma(*s, a, b);
+                }
+            }
+            std::hint::black_box(sums);
+            let time = start.elapsed().as_nanos() as f64;
+            (STEPS * sums.len() * 2 * $lanes) as f64 / time
         }
-    }
-    std::hint::black_box(sums);
-    let time = start.elapsed().as_nanos() as f64;
-    (STEPS * 12 * 16) as f64 / time
+    };
 }
+
+#[cfg(target_arch = "x86_64")]
+peak!(peak_avx2, "avx2,fma", 8, _mm256_set1_ps, _mm256_fmadd_ps);
+#[cfg(target_arch = "x86_64")]
+peak!(peak_avx512, "avx512f", 16, _mm512_set1_ps, _mm512_fmadd_ps);
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();

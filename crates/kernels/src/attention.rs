@@ -4,7 +4,7 @@
 
 use crate::{
     Isa, NativeKernel, Packed, Spec, SpecError,
-    matmul::{PackPanel, tiles},
+    matmul::PackPanel,
     rows::{exp_row, max_row, scale_row},
     simd::{Body, LANES, Simd},
     spec::{no_constants, recipe},
@@ -48,8 +48,6 @@ pub struct AttentionSpec {
 /// Queries and keys of a block.
 const QUERIES: usize = 32;
 const KEYS: usize = 256;
-/// Rows of a tile.
-const ROWS: usize = 6;
 /// Columns of a panel.
 const COLS: usize = 2 * LANES;
 
@@ -84,7 +82,7 @@ impl Attention {
             vec![s.batch, s.heads, s.queries, s.value_depth],
         ];
         let name = format!("{}-f32-attention", isa.name());
-        Ok(Attention { spec, isa, name, tiles: tiles(isa, 2), dims })
+        Ok(Attention { spec, isa, name, tiles: Tiles::new(isa, 2), dims })
     }
 
     /// Offsets in a thread's workspace: packed keys, packed values, scores, sums; and its length.
@@ -211,7 +209,7 @@ impl Head<'_> {
             let offsets = [0isize];
             args.offsets = offsets.as_ptr();
             (args.segments, args.run, args.w_step, args.flags) = (1, count, COLS, start);
-            let row_tiles = rows.div_ceil(ROWS);
+            let row_tiles = rows.div_ceil(self.of.tiles.max_rows());
             let split = Split::new(rows, row_tiles);
             for j in (0..width).step_by(COLS) {
                 args.w = v.add(j * keys + j0 * COLS);
@@ -248,7 +246,7 @@ impl Head<'_> {
         let offsets = [0isize];
         args.offsets = offsets.as_ptr();
         (args.segments, args.run, args.w_step) = (1, depth, COLS);
-        let row_tiles = rows.div_ceil(ROWS);
+        let row_tiles = rows.div_ceil(self.of.tiles.max_rows());
         let split = Split::new(rows, row_tiles);
         for j in (0..count).step_by(COLS) {
             args.w = k.add(j * depth);

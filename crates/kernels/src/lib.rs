@@ -1,4 +1,4 @@
-//! Hand-written kernels for `f32`, portable and for AVX2 from one source.
+//! Hand-written kernels for `f32`, portable and for AVX2 and AVX-512 from one source.
 //!
 //! A [`Spec`] is plain data: shapes, formats, parameters and blocking. [`Spec::build`] makes a kernel
 //! for an instruction set; [`rebuild`] does the same from a kernel's recipe.

@@ -138,7 +138,7 @@ pub const REGISTRY: &[Row] = &[
     Row {
         name: "conv-winograd-f6",
         kind: "Conv",
-        isas: &[Isa::Avx2],
+        isas: &[Isa::Avx2, Isa::Avx512],
         numerics: Numerics::Approximates,
         example: || conv(1, ConvAlgorithm::Winograd { tile: 6 }),
     },

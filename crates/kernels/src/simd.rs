@@ -19,15 +19,18 @@ pub enum Isa {
     Portable,
     /// x86-64 with AVX2 and FMA.
     Avx2,
+    /// x86-64 with AVX-512 F, VL, DQ and BW: twice as many registers, and tiles of sixteen lanes.
+    Avx512,
 }
 
 impl Isa {
     /// Every instruction set, the plainest first.
-    pub const ALL: &'static [Isa] = &[Isa::Portable, Isa::Avx2];
+    pub const ALL: &'static [Isa] = &[Isa::Portable, Isa::Avx2, Isa::Avx512];
 
     /// The best set that this processor has.
     pub fn detect() -> Isa {
-        if Isa::Avx2.is_available() { Isa::Avx2 } else { Isa::Portable }
+        let available = Isa::ALL.iter().rev().find(|isa| isa.is_available());
+        available.copied().unwrap_or(Isa::Portable)
     }
 
     /// Whether this processor has the set.
@@ -36,8 +39,16 @@ impl Isa {
             Isa::Portable => true,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                Isa::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512bw")
+            }
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 => false,
+            Isa::Avx2 | Isa::Avx512 => false,
         }
     }
 
@@ -46,6 +57,15 @@ impl Isa {
         match self {
             Isa::Portable => "portable",
             Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+        }
+    }
+
+    /// Vectors of columns of the tile that keeps the multipliers busiest where there are enough columns.
+    pub(crate) const fn tile_vectors(self) -> usize {
+        match self {
+            Isa::Portable | Isa::Avx2 => 2,
+            Isa::Avx512 => 4,
         }
     }
 
@@ -58,8 +78,10 @@ impl Isa {
             Isa::Portable => Portable::enter(body),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => Avx2::enter(body),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => Avx512::enter(body),
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 => unreachable!("kernels are made for available sets only"),
+            Isa::Avx2 | Isa::Avx512 => unreachable!("kernels are made for available sets only"),
         }
     }
 }
@@ -195,216 +217,229 @@ unsafe fn run_tile<S: Simd, const MR: usize, const NV: usize>(
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
 
+/// AVX-512 on vectors of eight lanes, of which it has thirty-two; the tile has vectors of sixteen.
 #[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::{Avx2, Body, Simd, inner};
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+#[cfg(target_arch = "x86_64")]
+mod lanes_of_256_bits {
+    use super::{Avx2, Avx512, Body, Simd, inner};
     use std::arch::x86_64::*;
 
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn enter<B: Body>(body: B) -> B::Out {
-        body.run::<Avx2>()
+    /// A set with these features, by the instructions of AVX2.
+    macro_rules! set {
+        ($set:ident, $features:tt) => {
+            impl Simd for $set {
+                type V = __m256;
+                const SPECIAL: bool = true;
+
+                #[inline(always)]
+                unsafe fn enter<B: Body>(body: B) -> B::Out {
+                    #[target_feature(enable = $features)]
+                    unsafe fn inside<B: Body>(body: B) -> B::Out {
+                        body.run::<$set>()
+                    }
+                    inside(body)
+                }
+                #[inline(always)]
+                unsafe fn zero() -> __m256 {
+                    _mm256_setzero_ps()
+                }
+                #[inline(always)]
+                unsafe fn splat(x: f32) -> __m256 {
+                    _mm256_set1_ps(x)
+                }
+                #[inline(always)]
+                unsafe fn load(p: *const f32) -> __m256 {
+                    _mm256_loadu_ps(p)
+                }
+                #[inline(always)]
+                unsafe fn store(p: *mut f32, v: __m256) {
+                    _mm256_storeu_ps(p, v)
+                }
+                #[inline(always)]
+                unsafe fn broadcast(p: *const f32) -> __m256 {
+                    _mm256_broadcast_ss(&*p)
+                }
+                #[inline(always)]
+                unsafe fn add(a: __m256, b: __m256) -> __m256 {
+                    _mm256_add_ps(a, b)
+                }
+                #[inline(always)]
+                unsafe fn sub(a: __m256, b: __m256) -> __m256 {
+                    _mm256_sub_ps(a, b)
+                }
+                #[inline(always)]
+                unsafe fn mul(a: __m256, b: __m256) -> __m256 {
+                    _mm256_mul_ps(a, b)
+                }
+                #[inline(always)]
+                unsafe fn div(a: __m256, b: __m256) -> __m256 {
+                    _mm256_div_ps(a, b)
+                }
+                #[inline(always)]
+                unsafe fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
+                    _mm256_fmadd_ps(a, b, c)
+                }
+                #[inline(always)]
+                unsafe fn fnma(a: __m256, b: __m256, c: __m256) -> __m256 {
+                    _mm256_fnmadd_ps(a, b, c)
+                }
+                #[inline(always)]
+                unsafe fn max(a: __m256, b: __m256) -> __m256 {
+                    _mm256_max_ps(a, b)
+                }
+                #[inline(always)]
+                unsafe fn min(a: __m256, b: __m256) -> __m256 {
+                    _mm256_min_ps(a, b)
+                }
+                #[inline(always)]
+                unsafe fn sqrt(a: __m256) -> __m256 {
+                    _mm256_sqrt_ps(a)
+                }
+                #[inline(always)]
+                unsafe fn floor(a: __m256) -> __m256 {
+                    _mm256_floor_ps(a)
+                }
+                #[inline(always)]
+                unsafe fn ceil(a: __m256) -> __m256 {
+                    _mm256_ceil_ps(a)
+                }
+                #[inline(always)]
+                unsafe fn trunc(a: __m256) -> __m256 {
+                    _mm256_round_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(a)
+                }
+                #[inline(always)]
+                unsafe fn round(a: __m256) -> __m256 {
+                    _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)
+                }
+                #[inline(always)]
+                unsafe fn and(a: __m256, b: __m256) -> __m256 {
+                    _mm256_and_ps(a, b)
+                }
+                #[inline(always)]
+                unsafe fn andnot(a: __m256, b: __m256) -> __m256 {
+                    _mm256_andnot_ps(a, b)
+                }
+                #[inline(always)]
+                unsafe fn or(a: __m256, b: __m256) -> __m256 {
+                    _mm256_or_ps(a, b)
+                }
+                #[inline(always)]
+                unsafe fn xor(a: __m256, b: __m256) -> __m256 {
+                    _mm256_xor_ps(a, b)
+                }
+                #[inline(always)]
+                unsafe fn lt(a: __m256, b: __m256) -> __m256 {
+                    _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)
+                }
+                #[inline(always)]
+                unsafe fn le(a: __m256, b: __m256) -> __m256 {
+                    _mm256_cmp_ps::<_CMP_LE_OQ>(a, b)
+                }
+                #[inline(always)]
+                unsafe fn eq(a: __m256, b: __m256) -> __m256 {
+                    _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b)
+                }
+                #[inline(always)]
+                unsafe fn nan(a: __m256) -> __m256 {
+                    _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a)
+                }
+                #[inline(always)]
+                unsafe fn select(mask: __m256, yes: __m256, no: __m256) -> __m256 {
+                    _mm256_blendv_ps(no, yes, mask)
+                }
+                #[inline(always)]
+                unsafe fn exp2i(n: __m256) -> __m256 {
+                    let biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+                }
+                #[inline(always)]
+                unsafe fn frexp(x: __m256) -> (__m256, __m256) {
+                    let bits = _mm256_castps_si256(x);
+                    let exponent =
+                        _mm256_sub_epi32(_mm256_srli_epi32::<23>(bits), _mm256_set1_epi32(126));
+                    let mantissa = _mm256_or_si256(
+                        _mm256_and_si256(bits, _mm256_set1_epi32(0x007f_ffff)),
+                        _mm256_set1_epi32(0x3f00_0000),
+                    );
+                    (_mm256_castsi256_ps(mantissa), _mm256_cvtepi32_ps(exponent))
+                }
+                #[inline(always)]
+                unsafe fn sum(a: __m256) -> f32 {
+                    let x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+                    let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+                    _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps::<1>(x, x)))
+                }
+                #[inline(always)]
+                unsafe fn max_lane(a: __m256) -> f32 {
+                    let x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+                    let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+                    _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
+                }
+                #[inline(always)]
+                unsafe fn transpose(r: [__m256; 8]) -> [__m256; 8] {
+                    let a = [
+                        _mm256_unpacklo_ps(r[0], r[1]),
+                        _mm256_unpackhi_ps(r[0], r[1]),
+                        _mm256_unpacklo_ps(r[2], r[3]),
+                        _mm256_unpackhi_ps(r[2], r[3]),
+                        _mm256_unpacklo_ps(r[4], r[5]),
+                        _mm256_unpackhi_ps(r[4], r[5]),
+                        _mm256_unpacklo_ps(r[6], r[7]),
+                        _mm256_unpackhi_ps(r[6], r[7]),
+                    ];
+                    let b = [
+                        _mm256_shuffle_ps::<0x44>(a[0], a[2]),
+                        _mm256_shuffle_ps::<0xee>(a[0], a[2]),
+                        _mm256_shuffle_ps::<0x44>(a[1], a[3]),
+                        _mm256_shuffle_ps::<0xee>(a[1], a[3]),
+                        _mm256_shuffle_ps::<0x44>(a[4], a[6]),
+                        _mm256_shuffle_ps::<0xee>(a[4], a[6]),
+                        _mm256_shuffle_ps::<0x44>(a[5], a[7]),
+                        _mm256_shuffle_ps::<0xee>(a[5], a[7]),
+                    ];
+                    [
+                        _mm256_permute2f128_ps::<0x20>(b[0], b[4]),
+                        _mm256_permute2f128_ps::<0x20>(b[1], b[5]),
+                        _mm256_permute2f128_ps::<0x20>(b[2], b[6]),
+                        _mm256_permute2f128_ps::<0x20>(b[3], b[7]),
+                        _mm256_permute2f128_ps::<0x31>(b[0], b[4]),
+                        _mm256_permute2f128_ps::<0x31>(b[1], b[5]),
+                        _mm256_permute2f128_ps::<0x31>(b[2], b[6]),
+                        _mm256_permute2f128_ps::<0x31>(b[3], b[7]),
+                    ]
+                }
+                #[inline(always)]
+                unsafe fn prefetch(p: *const f32) {
+                    _mm_prefetch::<_MM_HINT_T0>(p.cast())
+                }
+
+                #[inline(always)]
+                unsafe fn run_4x24(
+                    sums: [[__m256; 3]; 4],
+                    a: [*const f32; 4],
+                    w: *const f32,
+                    run: usize,
+                ) -> [[__m256; 3]; 4] {
+                    inner::run_4x24(sums, a, w, run)
+                }
+                #[inline(always)]
+                unsafe fn run_6x16(
+                    sums: [[__m256; 2]; 6],
+                    a: [*const f32; 6],
+                    w: *const f32,
+                    run: usize,
+                ) -> [[__m256; 2]; 6] {
+                    inner::run_6x16(sums, a, w, run)
+                }
+            }
+        };
     }
 
-    impl Simd for Avx2 {
-        type V = __m256;
-        const SPECIAL: bool = true;
-
-        #[inline(always)]
-        unsafe fn enter<B: Body>(body: B) -> B::Out {
-            enter(body)
-        }
-        #[inline(always)]
-        unsafe fn zero() -> __m256 {
-            _mm256_setzero_ps()
-        }
-        #[inline(always)]
-        unsafe fn splat(x: f32) -> __m256 {
-            _mm256_set1_ps(x)
-        }
-        #[inline(always)]
-        unsafe fn load(p: *const f32) -> __m256 {
-            _mm256_loadu_ps(p)
-        }
-        #[inline(always)]
-        unsafe fn store(p: *mut f32, v: __m256) {
-            _mm256_storeu_ps(p, v)
-        }
-        #[inline(always)]
-        unsafe fn broadcast(p: *const f32) -> __m256 {
-            _mm256_broadcast_ss(&*p)
-        }
-        #[inline(always)]
-        unsafe fn add(a: __m256, b: __m256) -> __m256 {
-            _mm256_add_ps(a, b)
-        }
-        #[inline(always)]
-        unsafe fn sub(a: __m256, b: __m256) -> __m256 {
-            _mm256_sub_ps(a, b)
-        }
-        #[inline(always)]
-        unsafe fn mul(a: __m256, b: __m256) -> __m256 {
-            _mm256_mul_ps(a, b)
-        }
-        #[inline(always)]
-        unsafe fn div(a: __m256, b: __m256) -> __m256 {
-            _mm256_div_ps(a, b)
-        }
-        #[inline(always)]
-        unsafe fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
-            _mm256_fmadd_ps(a, b, c)
-        }
-        #[inline(always)]
-        unsafe fn fnma(a: __m256, b: __m256, c: __m256) -> __m256 {
-            _mm256_fnmadd_ps(a, b, c)
-        }
-        #[inline(always)]
-        unsafe fn max(a: __m256, b: __m256) -> __m256 {
-            _mm256_max_ps(a, b)
-        }
-        #[inline(always)]
-        unsafe fn min(a: __m256, b: __m256) -> __m256 {
-            _mm256_min_ps(a, b)
-        }
-        #[inline(always)]
-        unsafe fn sqrt(a: __m256) -> __m256 {
-            _mm256_sqrt_ps(a)
-        }
-        #[inline(always)]
-        unsafe fn floor(a: __m256) -> __m256 {
-            _mm256_floor_ps(a)
-        }
-        #[inline(always)]
-        unsafe fn ceil(a: __m256) -> __m256 {
-            _mm256_ceil_ps(a)
-        }
-        #[inline(always)]
-        unsafe fn trunc(a: __m256) -> __m256 {
-            _mm256_round_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(a)
-        }
-        #[inline(always)]
-        unsafe fn round(a: __m256) -> __m256 {
-            _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)
-        }
-        #[inline(always)]
-        unsafe fn and(a: __m256, b: __m256) -> __m256 {
-            _mm256_and_ps(a, b)
-        }
-        #[inline(always)]
-        unsafe fn andnot(a: __m256, b: __m256) -> __m256 {
-            _mm256_andnot_ps(a, b)
-        }
-        #[inline(always)]
-        unsafe fn or(a: __m256, b: __m256) -> __m256 {
-            _mm256_or_ps(a, b)
-        }
-        #[inline(always)]
-        unsafe fn xor(a: __m256, b: __m256) -> __m256 {
-            _mm256_xor_ps(a, b)
-        }
-        #[inline(always)]
-        unsafe fn lt(a: __m256, b: __m256) -> __m256 {
-            _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)
-        }
-        #[inline(always)]
-        unsafe fn le(a: __m256, b: __m256) -> __m256 {
-            _mm256_cmp_ps::<_CMP_LE_OQ>(a, b)
-        }
-        #[inline(always)]
-        unsafe fn eq(a: __m256, b: __m256) -> __m256 {
-            _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b)
-        }
-        #[inline(always)]
-        unsafe fn nan(a: __m256) -> __m256 {
-            _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a)
-        }
-        #[inline(always)]
-        unsafe fn select(mask: __m256, yes: __m256, no: __m256) -> __m256 {
-            _mm256_blendv_ps(no, yes, mask)
-        }
-        #[inline(always)]
-        unsafe fn exp2i(n: __m256) -> __m256 {
-            let biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
-        }
-        #[inline(always)]
-        unsafe fn frexp(x: __m256) -> (__m256, __m256) {
-            let bits = _mm256_castps_si256(x);
-            let exponent = _mm256_sub_epi32(_mm256_srli_epi32::<23>(bits), _mm256_set1_epi32(126));
-            let mantissa = _mm256_or_si256(
-                _mm256_and_si256(bits, _mm256_set1_epi32(0x007f_ffff)),
-                _mm256_set1_epi32(0x3f00_0000),
-            );
-            (_mm256_castsi256_ps(mantissa), _mm256_cvtepi32_ps(exponent))
-        }
-        #[inline(always)]
-        unsafe fn sum(a: __m256) -> f32 {
-            let x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
-            let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-            _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps::<1>(x, x)))
-        }
-        #[inline(always)]
-        unsafe fn max_lane(a: __m256) -> f32 {
-            let x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
-            let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
-            _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
-        }
-        #[inline(always)]
-        unsafe fn transpose(r: [__m256; 8]) -> [__m256; 8] {
-            let a = [
-                _mm256_unpacklo_ps(r[0], r[1]),
-                _mm256_unpackhi_ps(r[0], r[1]),
-                _mm256_unpacklo_ps(r[2], r[3]),
-                _mm256_unpackhi_ps(r[2], r[3]),
-                _mm256_unpacklo_ps(r[4], r[5]),
-                _mm256_unpackhi_ps(r[4], r[5]),
-                _mm256_unpacklo_ps(r[6], r[7]),
-                _mm256_unpackhi_ps(r[6], r[7]),
-            ];
-            let b = [
-                _mm256_shuffle_ps::<0x44>(a[0], a[2]),
-                _mm256_shuffle_ps::<0xee>(a[0], a[2]),
-                _mm256_shuffle_ps::<0x44>(a[1], a[3]),
-                _mm256_shuffle_ps::<0xee>(a[1], a[3]),
-                _mm256_shuffle_ps::<0x44>(a[4], a[6]),
-                _mm256_shuffle_ps::<0xee>(a[4], a[6]),
-                _mm256_shuffle_ps::<0x44>(a[5], a[7]),
-                _mm256_shuffle_ps::<0xee>(a[5], a[7]),
-            ];
-            [
-                _mm256_permute2f128_ps::<0x20>(b[0], b[4]),
-                _mm256_permute2f128_ps::<0x20>(b[1], b[5]),
-                _mm256_permute2f128_ps::<0x20>(b[2], b[6]),
-                _mm256_permute2f128_ps::<0x20>(b[3], b[7]),
-                _mm256_permute2f128_ps::<0x31>(b[0], b[4]),
-                _mm256_permute2f128_ps::<0x31>(b[1], b[5]),
-                _mm256_permute2f128_ps::<0x31>(b[2], b[6]),
-                _mm256_permute2f128_ps::<0x31>(b[3], b[7]),
-            ]
-        }
-        #[inline(always)]
-        unsafe fn prefetch(p: *const f32) {
-            _mm_prefetch::<_MM_HINT_T0>(p.cast())
-        }
-
-        #[inline(always)]
-        unsafe fn run_4x24(
-            sums: [[__m256; 3]; 4],
-            a: [*const f32; 4],
-            w: *const f32,
-            run: usize,
-        ) -> [[__m256; 3]; 4] {
-            inner::run_4x24(sums, a, w, run)
-        }
-        #[inline(always)]
-        unsafe fn run_6x16(
-            sums: [[__m256; 2]; 6],
-            a: [*const f32; 6],
-            w: *const f32,
-            run: usize,
-        ) -> [[__m256; 2]; 6] {
-            inner::run_6x16(sums, a, w, run)
-        }
-    }
+    set!(Avx2, "avx2,fma");
+    set!(Avx512, "avx2,fma,avx512f,avx512vl,avx512dq,avx512bw");
 }
 
 /// Plain Rust on arrays of eight, which compilers turn into the target's own vectors.

@@ -1,10 +1,16 @@
 //! The register tile: `MR` rows, broadcast, times `NV` vectors of columns. Shared by matrix products,
 //! direct convolution and the products inside Winograd's method.
 
-use crate::simd::{Body, LANES, Simd};
+#[cfg(target_arch = "x86_64")]
+mod wide;
+
+use crate::{
+    Isa,
+    simd::{Body, LANES, Simd},
+};
 
 /// Most rows of any tile.
-pub(crate) const MAX_ROWS: usize = 6;
+pub(crate) const MAX_ROWS: usize = 8;
 /// Most columns of any tile.
 pub(crate) const MAX_COLS: usize = 4 * LANES;
 
@@ -296,60 +302,77 @@ pub(crate) struct Tiles {
     eights: [TileFn; MAX_ROWS],
     /// Vectors of columns.
     pub(crate) vectors: usize,
+    /// Most rows that keep sums and operands in registers.
+    max_rows: usize,
 }
 
-/// The tiles of 1 to 6 rows; where fewer fit, the tallest stands for the rest, which nobody asks for.
+/// Tiles from one row up, as many as there are; the tallest stands for the rest, which nobody asks for.
+fn up_to(tiles: &[TileFn]) -> [TileFn; MAX_ROWS] {
+    std::array::from_fn(|i| tiles[i.min(tiles.len() - 1)])
+}
+
+/// The tiles of one row and of others.
 macro_rules! tall {
     ($one:expr, $nv:literal, $ahead:literal, $packed:literal, $run:literal, $($rows:literal)*) => {
-        [$one, $(tile::<S, $rows, $nv, $ahead, $packed, $run>),*]
+        up_to(&[$one, $(tile::<S, $rows, $nv, $ahead, $packed, $run>),*])
     };
 }
 
 impl Tiles {
     /// The tiles of `vectors` (1 to 4) vectors of columns.
-    pub(crate) fn of<S: Simd>(vectors: usize) -> Tiles {
+    ///
+    /// Panics if the processor lacks the set.
+    pub(crate) fn new(isa: Isa, vectors: usize) -> Tiles {
+        assert!(isa.is_available(), "kernels are made for available sets only");
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => Tiles::of::<crate::simd::Avx2>(vectors),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => wide::tiles(vectors),
+            _ => Tiles::of::<crate::simd::Portable>(vectors),
+        }
+    }
+
+    fn of<S: Simd>(vectors: usize) -> Tiles {
         let one: TileFn = match vectors {
             1 => row::<S, 1>,
             2 => row::<S, 2>,
             3 => row::<S, 3>,
             _ => row::<S, 4>,
         };
-        let strided: [TileFn; 6] = match vectors {
+        let vectors = vectors.clamp(1, 4);
+        let max_rows = [6, 6, 4, 3][vectors - 1];
+        let strided = match vectors {
             1 => tall!(one, 1, 0, false, 0, 2 3 4 5 6),
             2 => tall!(one, 2, 0, false, 0, 2 3 4 5 6),
-            3 => tall!(one, 3, 0, false, 0, 2 3 4 4 4),
-            _ => tall!(one, 4, 0, false, 0, 2 3 3 3 3),
+            3 => tall!(one, 3, 0, false, 0, 2 3 4),
+            _ => tall!(one, 4, 0, false, 0, 2 3),
         };
         if const { !S::SPECIAL } {
-            return Tiles {
-                packed: strided,
-                ahead: strided,
-                eights: strided,
-                vectors: vectors.clamp(1, 4),
-            };
+            return Tiles { packed: strided, ahead: strided, eights: strided, vectors, max_rows };
         }
-        let packed: [TileFn; 6] = match vectors {
+        let packed = match vectors {
             1 => tall!(one, 1, 0, true, 0, 2 3 4 5 6),
             2 => tall!(one, 2, 0, true, 0, 2 3 4 5 6),
-            3 => tall!(one, 3, 0, true, 0, 2 3 4 4 4),
-            _ => tall!(one, 4, 0, true, 0, 2 3 3 3 3),
+            3 => tall!(one, 3, 0, true, 0, 2 3 4),
+            _ => tall!(one, 4, 0, true, 0, 2 3),
         };
-        let eights: [TileFn; 6] = match vectors {
+        let eights = match vectors {
             1 => tall!(one, 1, 0, true, 8, 2 3 4 5 6),
             2 => tall!(one, 2, 0, true, 8, 2 3 4 5 6),
-            3 => tall!(one, 3, 0, true, 8, 2 3 4 4 4),
-            _ => tall!(one, 4, 0, true, 8, 2 3 3 3 3),
+            3 => tall!(one, 3, 0, true, 8, 2 3 4),
+            _ => tall!(one, 4, 0, true, 8, 2 3),
         };
-        let ahead: [TileFn; 6] = match vectors {
+        let ahead = match vectors {
             2 => tall!(one, 2, 512, true, 0, 2 3 4 5 6),
             _ => packed,
         };
-        Tiles { packed, ahead, eights, vectors: vectors.clamp(1, 4) }
+        Tiles { packed, ahead, eights, vectors, max_rows }
     }
 
-    /// Most rows that keep sums and operands in sixteen registers.
+    /// Most rows that keep sums and operands in registers.
     pub(crate) fn max_rows(&self) -> usize {
-        max_rows(self.vectors)
+        self.max_rows
     }
 
     /// Columns of a tile.
@@ -370,15 +393,6 @@ impl Tiles {
     /// As [`Tiles::rows`], for runs of eight elements.
     pub(crate) fn rows_eights(&self, rows: usize) -> TileFn {
         self.eights[rows - 1]
-    }
-}
-
-/// Most rows of a tile of `vectors` vectors.
-pub(crate) const fn max_rows(vectors: usize) -> usize {
-    match vectors {
-        0..=2 => 6,
-        3 => 4,
-        _ => 3,
     }
 }
 

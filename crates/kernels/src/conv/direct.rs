@@ -8,7 +8,6 @@ use super::{Algorithm, Call, Common, ConvSpec};
 use crate::{
     SpecError,
     layout::CopyRows,
-    matmul::tiles,
     post::{Phase, Target, run_tile},
     simd::{Body, LANES, Simd},
     tile::{MAX_ROWS, Split, TileArgs, Tiles, part},
@@ -91,7 +90,7 @@ impl Direct {
         let vectors = match spec.knobs.vectors {
             0 if oc <= LANES => 1,
             0 if oc % 24 == 0 && oc % 16 != 0 => 3,
-            0 => 2,
+            0 => common.isa.tile_vectors(),
             v @ 1..=4 => usize::from(v),
             v => return Err(fail(format!("has tiles of 1 to 4 vectors, not {v}"))),
         };
@@ -101,7 +100,7 @@ impl Direct {
         };
         let isa = common.isa;
         Ok(Direct {
-            tiles: [1, 2, 3, 4].map(|v| tiles(isa, v)),
+            tiles: [1, 2, 3, 4].map(|v| Tiles::new(isa, v)),
             vectors,
             grids,
             run,

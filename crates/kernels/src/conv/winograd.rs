@@ -7,7 +7,6 @@
 use super::{Algorithm, Call, Common, ConvSpec};
 use crate::{
     Isa, SpecError,
-    matmul::tiles,
     simd::{Body, LANES, Simd},
     tile::{CLAMP, RESIDUAL, Split, TileArgs, Tiles, part},
     view::{Parts, Shared, spread},
@@ -222,7 +221,7 @@ impl Winograd {
         }
         let vectors = match spec.knobs.vectors {
             0 if g.output.c <= LANES => 1,
-            0 => 2,
+            0 => common.isa.tile_vectors(),
             v @ 1..=4 => usize::from(v),
             v => return Err(fail(format!("has tiles of 1 to 4 vectors, not {v}"))),
         };
@@ -230,7 +229,7 @@ impl Winograd {
         let isa = common.isa;
         Ok(Winograd {
             out,
-            tiles: [1, 2, 3, 4].map(|v| tiles(isa, v)),
+            tiles: [1, 2, 3, 4].map(|v| Tiles::new(isa, v)),
             vectors,
             ic: g.input.c.next_multiple_of(LANES),
             oc: g.output.c.next_multiple_of(LANES),

@@ -14,7 +14,7 @@ use crate::{
     post::{Epilogue, Post},
     simd::LANES,
     spec::{raw_constants, recipe},
-    tile::{Tiles, max_rows, part},
+    tile::{Tiles, part},
     view::{Parts, Shared, Want, check, check_operand, spread},
 };
 use bricolage_runtime::{Dims, Kernel, Needs, Recipe, Run, RunError};
@@ -62,7 +62,8 @@ pub struct MatMulSpec {
 /// How a matrix product is blocked; 0 leaves the choice to a rule of thumb.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MatMulKnobs {
-    /// Vectors of columns of a tile: 2 gives 6x16, 3 gives 4x24, 4 gives 3x32.
+    /// Vectors of columns of a tile: with AVX2 2 gives 6x16, 3 gives 4x24, 4 gives 3x32; with AVX-512 2 gives
+    /// 8x16 and 4 gives 8x32.
     pub vectors: u8,
     /// Values of k summed before the sums are written.
     pub k_block: u32,
@@ -176,11 +177,11 @@ impl MatMul {
         let (m, k, n) = (spec.m as usize, spec.k as usize, spec.n as usize);
         let knobs = spec.knobs;
         let vectors = match knobs.vectors {
-            0 => default_vectors(m, n),
+            0 => default_vectors(isa, m, n),
             v @ 1..=4 => usize::from(v),
             v => return Err(fail(format!("has tiles of 1 to 4 vectors, not {v}"))),
         };
-        let tiles = tiles(isa, vectors);
+        let tiles = Tiles::new(isa, vectors);
         let cols = tiles.cols();
         let k_block = match knobs.k_block as usize {
             0 if m <= 3 || (k <= 768 && n <= 768 && spec.constant_b) => k,
@@ -219,7 +220,7 @@ impl MatMul {
         let count = |d: &[i64]| d.iter().product::<i64>() as usize;
         let counts = [count(&spec.a_batch), count(&spec.b_batch)];
         let mut matmul = MatMul {
-            name: format!("{}-f32-matmul-{}x{}", isa.name(), max_rows(vectors), cols),
+            name: format!("{}-f32-matmul-{}x{}", isa.name(), tiles.max_rows(), cols),
             tag: format!("matmul{cols}"),
             epilogue: Epilogue::new(&spec.posts),
             k_parts: k.div_ceil(k_block.max(1)).max(1),
@@ -301,25 +302,22 @@ struct Workspace {
     bytes: u64,
 }
 
-fn default_vectors(m: usize, n: usize) -> usize {
+fn default_vectors(isa: Isa, m: usize, n: usize) -> usize {
     match (m, n) {
         (_, 0..=8) => 1,
         (_, 9..=16) => 2,
         (0..=3, _) => 4,
+        _ if isa.tile_vectors() == 4 => {
+            // The widest tile is worth some empty columns, for the narrow one loads twice as much for each product.
+            let (wide, narrow) = (n.next_multiple_of(32), n.next_multiple_of(16));
+            if 8 * (wide - narrow) <= narrow { 4 } else { 2 }
+        }
         _ => {
             let wide = n.next_multiple_of(24);
             let narrow = n.next_multiple_of(16);
             // The wide tile loads less for each product, and is worth up to 2 % of empty columns.
             if wide < narrow || m == 4 || (m > 4 && 50 * (wide - narrow) <= narrow) { 3 } else { 2 }
         }
-    }
-}
-
-pub(crate) fn tiles(isa: Isa, vectors: usize) -> Tiles {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => Tiles::of::<crate::simd::Avx2>(vectors),
-        _ => Tiles::of::<crate::simd::Portable>(vectors),
     }
 }
 

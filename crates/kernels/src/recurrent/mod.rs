@@ -11,7 +11,6 @@ mod pass;
 
 use crate::{
     Isa, MatMul, MatMulSpec, NativeKernel, Packed, Spec, SpecError, Unary,
-    matmul::tiles,
     simd::LANES,
     spec::recipe,
     tile::Tiles,
@@ -228,7 +227,7 @@ impl Recurrent {
             let units = units(gates, vectors);
             let panels = hidden.div_ceil(units);
             let at = parts.add(d * panels * hidden * vectors * LANES);
-            Stage { first, gates, tiles: tiles(isa, vectors), units, panels, at }
+            Stage { first, gates, tiles: Tiles::new(isa, vectors), units, panels, at }
         };
         let stages: Vec<Stage> = split.iter().map(stage).collect();
         let apart = matches!(cell, RecurrentCell::Gru { linear_before_reset: true });
