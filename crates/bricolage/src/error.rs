@@ -154,7 +154,7 @@ fn model_name(path: &Path, error: &bricolage_onnx::ImportError) -> String {
 impl Error {
     /// Whether it says nothing about the model or a plan: the machine lacked something just then.
     pub fn is_momentary(&self) -> bool {
-        matches!(self, Error::File { .. } | Error::Interrupted)
+        matches!(self, Error::File { .. } | Error::Backend { .. } | Error::Interrupted)
     }
 
     /// A file that cannot be read, written or replaced, from what the system said.

@@ -48,6 +48,9 @@ fn a_failing_model_becomes_one_node() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("agrees with the reference"));
     f.fails(&[&reduce[..], &["bad.npz"]].concat(), 2, &["--overwrite"], &[]);
+    // Nor is a backend that is not here.
+    let absent = ["reduce", "m.onnx@onnxruntime", "-o", "none.onnx", "--input", "good.npz"];
+    f.fails(&absent, 2, &["error[backend::absent]"], &["none.onnx", "none.npz"]);
 }
 
 #[test]

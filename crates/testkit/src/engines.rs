@@ -468,11 +468,12 @@ pub(crate) fn foreign_fault(name: &str, graph: &Graph, inputs: &[Datum]) -> Opti
 }
 
 fn openvino_fault(graph: &Graph, inputs: &[Datum]) -> Option<&'static str> {
-    // By instructions that give the second of two operands where one is no number, or call it no other than 0.
+    // By instructions that give the second of two operands where one is no number, call it no other than 0, or call
+    // greater what is not less.
     let compares = |n: &NodeId| match &graph.node(*n).op {
         Op::Cast(cast) => cast.to == DType::Bool,
         Op::Clip(_) | Op::ArgReduce(_) | Op::TopK(_) => true,
-        Op::Binary(Binary::Min | Binary::Max) => true,
+        Op::Binary(Binary::Min | Binary::Max | Binary::Greater | Binary::GreaterEqual) => true,
         Op::Pool(pool) => matches!(pool.kind, PoolKind::Max { .. }),
         Op::Unary(f) => matches!(
             f,
@@ -496,7 +497,7 @@ fn openvino_fault(graph: &Graph, inputs: &[Datum]) -> Option<&'static str> {
     let _ = evaluate_from(graph, inputs, &HashMap::new(), &mut |v, datum| {
         found |= compared.contains(&v) && datum.as_tensor().is_some_and(is_nan);
     });
-    found.then_some("its comparisons take a bound for what is no number")
+    found.then_some("its comparisons take a bound, or what is larger, for what is no number")
 }
 
 fn onnxruntime_fault(graph: &Graph) -> Option<&'static str> {

@@ -113,8 +113,8 @@ pub(crate) fn backend(target: &Target) -> Result<String, Error> {
     }
 }
 
-/// How a backend fails on an example, if it does. Fails itself where the reference cannot tell whether
-/// outputs are right.
+/// How a backend fails on an example, if it does. Fails itself where the backend is not here, and where the
+/// reference cannot tell whether outputs are right.
 pub(crate) fn failure(
     example: &Example,
     backend: &str,
@@ -122,6 +122,7 @@ pub(crate) fn failure(
 ) -> Result<Option<Failure>, Error> {
     let outputs = match catch_unwind(AssertUnwindSafe(|| outputs(example, backend, setting))) {
         Ok(Ok(outputs)) => outputs,
+        Ok(Err(error)) if error.is_momentary() => return Err(error),
         Ok(Err(error)) => return Ok(Some(Failure::Error(error.code(), error.to_string()))),
         Err(_) => return Ok(Some(Failure::Panic)),
     };

@@ -13,7 +13,8 @@
 //! sum that divides the result disturbs the result, by a share of it or, where its logarithm is taken, by as much
 //! as that share is, and a sum that nearly cancels inside a function disturbs it by the rounding of the sum's
 //! terms. Sums of products whose results go into the next ones, as in recurrent layers, disturb the weights, and so
-//! does what puts the parameters of a batch norm together first. A product of which a part may pass the range of the
+//! does what puts the parameters of a batch norm together first. What reads between elements does so at places
+//! that are computed in single precision. A product of which a part may pass the range of the
 //! type is no number by some orders of its factors. Ops
 //! that every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that they
 //! pass on stays 0, however large its factor. A remainder by 0 is no number, while one by what is next to 0 is
@@ -30,7 +31,7 @@ use crate::{
 };
 use bricolage_tensor::{DType, Datum, Dim, Rng, Tensor, Type};
 use of_ops::{
-    divisor_terms, hidden_sum, is_exact, logarithm_terms, passing_range, roundings_of,
+    divisor_terms, errors_of, hidden_sum, is_exact, logarithm_terms, moves_places, passing_range,
     running_terms, sums_of_one_sign, takes_difference, uncancelled, variance_terms,
 };
 use std::collections::{HashMap, HashSet};
@@ -150,27 +151,27 @@ fn evaluate_noisy_from(
                 disturbed.push((i, with_zeros(exact, t).into()));
                 continue;
             }
-            let own = match (takes_difference(&node.op), roundings_of(&node.op, i, t)) {
+            let sizes = match (takes_difference(&node.op), errors_of(&node.op, i, t)) {
                 _ if !t.dtype().is_float() => continue,
-                (true, _) if i == 0 && untouched => 1.0,
-                (_, Some(roundings)) => roundings,
+                (true, _) if i == 0 && untouched => Sizes::ROUNDED,
+                (_, Some(sizes)) => sizes,
                 _ => continue,
             };
-            let sizes = Sizes { own, ..Sizes::ROUNDED };
             disturbed.push((i, with_noise(t, sizes, &mut rng).into()));
         }
         for (i, datum) in &disturbed {
             operands[*i] = Some(datum);
             untouched = false;
         }
+        untouched &= !moves_places(&node.op);
         let known = || node.outputs.iter().map(|&v| exact(v).map(Datum::from)).collect();
         let known: Option<Vec<Datum>> = if untouched { known() } else { None };
         let results = match known {
             Some(known) => Ok(known),
-            None if symbols.is_empty() => node.op.eval(&Inputs(&operands)),
+            None if symbols.is_empty() => of_ops::eval(&node.op, &Inputs(&operands), &mut rng),
             None => {
                 let bound = node.op.bind(&|s| symbols.get(s).map(|&v| Dim::from(v)));
-                bound.eval(&Inputs(&operands))
+                of_ops::eval(&bound, &Inputs(&operands), &mut rng)
             }
         };
         let results = results.and_then(|results| passing_range(&node.op, &operands, results));

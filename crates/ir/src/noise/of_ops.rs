@@ -1,10 +1,11 @@
 //! What errors the steps inside an op make.
 
+use super::Sizes;
 use crate::{
     EvalError, Inputs, Op,
-    ops::{Binary, Late, PoolKind, Reduce, ReduceKind, RunningKind, Unary},
+    ops::{Binary, GridMode, Late, PoolKind, Reduce, ReduceKind, RunningKind, Unary},
 };
-use bricolage_tensor::{DType, Datum, Tensor};
+use bricolage_tensor::{DType, Datum, Rng, Tensor};
 
 /// Whether all implementations give the same bits: there is at most one rounding, of one operand.
 pub(super) fn is_exact(op: &Op) -> bool {
@@ -33,18 +34,51 @@ pub(super) fn takes_difference(op: &Op) -> bool {
     matches!(op, Op::Softmax(_) | Op::LayerNorm(_) | Op::GroupNorm(_) | Op::BatchNorm(_))
 }
 
-/// Unit roundoffs of this operand that errors inside an op amount to.
-pub(super) fn roundings_of(op: &Op, operand: usize, content: &Tensor) -> Option<f64> {
+/// What errors inside an op amount to as errors of this operand.
+pub(super) fn errors_of(op: &Op, operand: usize, content: &Tensor) -> Option<Sizes> {
+    let own = |own: f64| Some(Sizes { own, ..Sizes::ROUNDED });
     match (op, operand) {
         // Sums with the weights of the input and of the state are taken in each of many steps, and the next ones carry
         // on their errors: they are those of as many roundings of the weights, whatever these are multiplied by.
-        (Op::Recurrent(_), 1 | 2) => content.dims().last().map(|&n| (1.0 + n as f64 / 2.0).sqrt()),
+        (Op::Recurrent(_), 1 | 2) => {
+            content.dims().last().and_then(|&n| own((1.0 + n as f64 / 2.0).sqrt()))
+        }
         // A factor `scale / sqrt(variance + epsilon)` has the roundings of a sum, halved by the root, of the root
         // and of the division; what is added, `bias - mean * factor`, those of a product and a difference.
-        (Op::BatchNorm(_), 1) => Some(1.5),
-        (Op::BatchNorm(_), 2 | 3) => Some(1.0),
+        (Op::BatchNorm(_), 1) => own(1.5),
+        (Op::BatchNorm(_), 2 | 3) => own(1.0),
+        // Positions between elements are computed in single precision: from a coordinate plus 1, from corners times a
+        // factor, and from an offset plus the place that it starts from. Where the nearest element is taken, or the
+        // number of samples depends on the size of a region, an error is a matter of luck.
+        (Op::GridSample(g), 1) if g.mode != GridMode::Nearest => {
+            Some(Sizes { flat: SINGLE, ..Sizes::ROUNDED })
+        }
+        (Op::RoiAlign(r), 1) if r.samples > 0 => own(2.0),
+        (Op::DeformConv(conv), 2) => {
+            let places = content.dims().iter().rev().zip(conv.strides.iter().rev());
+            let farthest = places.map(|(&n, &stride)| n * stride).max().unwrap_or(0);
+            Some(Sizes { flat: SINGLE * farthest as f64, ..Sizes::ROUNDED })
+        }
         _ => None,
     }
+}
+
+/// The unit roundoff of single precision, in which positions are computed.
+const SINGLE: f64 = f32::EPSILON as f64 / 2.0;
+
+/// The results of an op, at places that single precision may give where it reads between elements: a scale, a
+/// quotient by it and a difference are rounded.
+pub(super) fn eval(op: &Op, inputs: &Inputs<'_>, rng: &mut Rng) -> Result<Vec<Datum>, EvalError> {
+    let Op::Resize(resize) = op else { return op.eval(inputs) };
+    resize.eval_at(inputs, &mut |at| {
+        let error = 3f64.sqrt() * rng.normal();
+        at + SINGLE * (at.abs() + 0.5) * error.abs().max(2.0).copysign(error)
+    })
+}
+
+/// Whether an op makes errors besides those of its operands and its results.
+pub(super) fn moves_places(op: &Op) -> bool {
+    matches!(op, Op::Resize(resize) if resize.is_between())
 }
 
 /// The results of an op on these operands, without a number where other steps or another order of them make another:

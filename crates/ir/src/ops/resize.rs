@@ -90,10 +90,10 @@ impl Resize {
 
     /// Which element a position that lies on a whole coordinate is the nearest of is a matter of rounding: ONNX holds
     /// scales in single precision, and the runtimes compute coordinates in it, so that here each step of those is
-    /// rounded to it. Weights between elements change by no more than rounding, and are computed in double precision.
+    /// rounded to it. Weights between elements are computed in double precision: what single precision does to the
+    /// coordinate is in the noise floor.
     fn coordinate(&self, d: usize, x: f64, size: f64, result: f64, scale: f64) -> f64 {
-        let single = matches!(self.mode, Interpolation::Nearest(_));
-        let r = |v: f64| if single { f64::from(v as f32) } else { v };
+        let r = |v: f64| if self.is_between() { v } else { f64::from(v as f32) };
         let scale = r(scale);
         let centred = || r(r((x + 0.5) / scale) - 0.5);
         match self.coordinates {
@@ -133,8 +133,19 @@ impl Resize {
         !is_exact && (0..result).any(half_way)
     }
 
-    /// Weights of every position along dim `d`.
-    fn weights(&self, d: usize, size: usize, result: usize) -> Vec<Weights> {
+    /// Whether results lie between elements, so that a small error of the coordinate makes a small error of them.
+    pub(crate) fn is_between(&self) -> bool {
+        !matches!(self.mode, Interpolation::Nearest(_))
+    }
+
+    /// Weights of every position along dim `d`, at the coordinate that `moved` gives for the right one.
+    fn weights(
+        &self,
+        d: usize,
+        size: usize,
+        result: usize,
+        moved: &mut dyn FnMut(f64) -> f64,
+    ) -> Vec<Weights> {
         let scale = match &self.scales {
             Some(scales) => scales[d].get(),
             None => result as f64 / size as f64,
@@ -146,6 +157,7 @@ impl Resize {
                 if crops && (at < 0.0 || at > size as f64 - 1.0) {
                     return Weights::new();
                 }
+                let at = if self.is_between() { moved(at) } else { at };
                 self.filter(at, size, scale)
             })
             .collect()
@@ -197,46 +209,22 @@ impl Resize {
         }
         all
     }
-}
 
-impl OpDef for Resize {
-    fn infer(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError> {
-        let x = Operands::new(inputs, 1, 1)?.tensor(0)?;
-        let rank = x.shape.len();
-        if self.sizes.len() != rank {
-            return Err(attribute("sizes", format!("{rank} sizes"), &self.sizes));
-        }
-        for (size, have) in self.sizes.iter().zip(x.shape.iter()) {
-            let bad = size.as_const().is_some_and(|s| s < 0)
-                || (have.as_const() == Some(0) && size != have);
-            if bad {
-                return Err(attribute("sizes", format!("possible for {}", x.shape), &self.sizes));
-            }
-        }
-        if let Some(scales) = &self.scales
-            && (scales.len() != rank || scales.iter().any(|s| s.get().is_nan() || s.get() <= 0.0))
-        {
-            return Err(attribute("scales", format!("{rank} numbers above 0"), scales));
-        }
-        if self.coordinates == Coordinates::CropAndResize && self.roi.len() != 2 * rank {
-            return Err(attribute("roi", format!("{} numbers", 2 * rank), &self.roi));
-        }
-        if !matches!(self.mode, Interpolation::Nearest(_)) {
-            Operands(inputs).number(0)?;
-        }
-        Ok(vec![Fact::tensor(x.dtype, self.sizes.iter().cloned())])
-    }
-
-    fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
+    /// [`eval`](OpDef::eval) at the coordinates that `moved` gives for the right ones, where results lie between
+    /// elements.
+    pub(crate) fn eval_at(
+        &self,
+        inputs: &Inputs<'_>,
+        moved: &mut dyn FnMut(f64) -> f64,
+    ) -> Result<Vec<Datum>, EvalError> {
         let (dtype, dims) = results(self, inputs)?.swap_remove(0);
         let t = inputs.tensor(0)?;
         let (shape, to) = (sizes(t.dims()), sizes(&dims));
         let changed: Vec<usize> =
             (0..shape.len()).filter(|&d| !self.is_identity(d, &Dim::from(t.dims()[d]))).collect();
         let weights: Vec<Vec<Weights>> =
-            changed.iter().map(|&d| self.weights(d, shape[d], to[d])).collect();
-        let copies = matches!(self.mode, Interpolation::Nearest(_));
-        if copies && weights.iter().flatten().all(|w| !w.is_empty()) {
+            changed.iter().map(|&d| self.weights(d, shape[d], to[d], moved)).collect();
+        if !self.is_between() && weights.iter().flatten().all(|w| !w.is_empty()) {
             let own = strides(&shape);
             let count: usize = to.iter().product();
             return one(pick(t, &dims, |out| {
@@ -283,6 +271,39 @@ impl OpDef for Resize {
             }
         }
         one(Tensor::from_f64(dtype, &dims, &x))
+    }
+}
+
+impl OpDef for Resize {
+    fn infer(&self, inputs: &[Option<&Fact>]) -> Result<Vec<Fact>, TypeError> {
+        let x = Operands::new(inputs, 1, 1)?.tensor(0)?;
+        let rank = x.shape.len();
+        if self.sizes.len() != rank {
+            return Err(attribute("sizes", format!("{rank} sizes"), &self.sizes));
+        }
+        for (size, have) in self.sizes.iter().zip(x.shape.iter()) {
+            let bad = size.as_const().is_some_and(|s| s < 0)
+                || (have.as_const() == Some(0) && size != have);
+            if bad {
+                return Err(attribute("sizes", format!("possible for {}", x.shape), &self.sizes));
+            }
+        }
+        if let Some(scales) = &self.scales
+            && (scales.len() != rank || scales.iter().any(|s| s.get().is_nan() || s.get() <= 0.0))
+        {
+            return Err(attribute("scales", format!("{rank} numbers above 0"), scales));
+        }
+        if self.coordinates == Coordinates::CropAndResize && self.roi.len() != 2 * rank {
+            return Err(attribute("roi", format!("{} numbers", 2 * rank), &self.roi));
+        }
+        if self.is_between() {
+            Operands(inputs).number(0)?;
+        }
+        Ok(vec![Fact::tensor(x.dtype, self.sizes.iter().cloned())])
+    }
+
+    fn eval(&self, inputs: &Inputs<'_>) -> Result<Vec<Datum>, EvalError> {
+        self.eval_at(inputs, &mut |at| at)
     }
 
     fn axes(&self, inputs: &[Option<&Fact>], outputs: &[Fact]) -> AxisMap {
