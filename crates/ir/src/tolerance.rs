@@ -4,7 +4,7 @@ use bricolage_tensor::{DType, Tensor};
 use std::fmt;
 
 /// Share of the noise floor that is allowed: other orders of summation stay within it.
-const FLOORS: f64 = 8.0;
+pub(crate) const FLOORS: f64 = 8.0;
 /// Units in the last place of the largest magnitude that are allowed on top.
 const ULPS: f64 = 4.0;
 

@@ -18,7 +18,8 @@
 //! type is no number by some orders of its factors. Ops
 //! that every implementation computes alike, such as a choice, a move or a conversion, add nothing: a 0 that they
 //! pass on stays 0, however large its factor. A remainder by 0 is no number, while one by what is next to 0 is
-//! next to 0 too: a divisor of it that rounding may make 0 is taken for 0, after which nothing is asked. The
+//! next to 0 too, and so it is with what is divided by itself: a divisor that rounding may make 0 is taken for 0,
+//! after which nothing is asked. The
 //! magnitude of sums is that of all results of an op, or, where these are few, that of sums of such terms which do
 //! not cancel; sums of terms of one sign have their own each.
 
@@ -34,7 +35,10 @@ use of_ops::{
     divisor_terms, errors_of, hidden_sum, is_exact, logarithm_terms, moves_places, passing_range,
     running_terms, sums_of_one_sign, takes_difference, uncancelled, variance_terms,
 };
-use std::collections::{HashMap, HashSet};
+use std::{
+    cell::OnceCell,
+    collections::{HashMap, HashSet},
+};
 
 /// An output of fewer elements that are not 0 may by chance meet next to no noise, which is mostly in shares of
 /// them: [`tolerances`] draws several times.
@@ -125,7 +129,7 @@ fn evaluate_noisy_from(
     seed: u64,
 ) -> Result<Vec<Datum>, EvalError> {
     let mut rng = Rng::new(seed);
-    let divisors = divisors(graph, inputs, exact)?;
+    let divisors = Divisors { graph, inputs, exact, found: OnceCell::new() };
     let mut noisy: HashSet<ValueId> = HashSet::new();
     let mut contents: HashMap<ValueId, Datum> = HashMap::new();
     contents.extend(graph.inputs.iter().copied().zip(inputs.iter().cloned()));
@@ -146,9 +150,9 @@ fn evaluate_noisy_from(
         for (i, operand) in operands.iter().enumerate() {
             let Some(Datum::Tensor(t)) = operand else { continue };
             if let Some(v) = divisor(graph, id).filter(|v| i == 1 && noisy.contains(v))
-                && let Some(exact) = divisors.get(&v)
+                && let Some(with_zeros) = divisors.with_zeros(&node.op, v, t)?
             {
-                disturbed.push((i, with_zeros(exact, t).into()));
+                disturbed.push((i, with_zeros.into()));
                 continue;
             }
             let sizes = match (takes_difference(&node.op), errors_of(&node.op, i, t)) {
@@ -237,42 +241,77 @@ fn evaluate_noisy_from(
     graph.outputs.iter().map(|&v| contents.get(&v).cloned().ok_or_else(|| missing(v))).collect()
 }
 
-/// What a node takes a remainder by, of floats that are computed.
+/// What a node divides by, or takes a remainder by, of floats that are computed.
 fn divisor(graph: &Graph, id: NodeId) -> Option<ValueId> {
     let node = graph.node(id);
     let divisor = match node.op {
-        Op::Binary(Binary::Mod | Binary::Fmod) => node.inputs.get(1).copied().flatten()?,
+        Op::Binary(Binary::Mod | Binary::Fmod | Binary::Div) => {
+            node.inputs.get(1).copied().flatten()?
+        }
         _ => return None,
     };
     let is_float = graph.fact(divisor).ty.as_tensor().is_some_and(|t| t.dtype.is_float());
     (is_float && graph.producer(divisor).is_some()).then_some(divisor)
 }
 
-/// The contents without noise of what remainders are taken by.
-fn divisors(
-    graph: &Graph,
-    inputs: &[Datum],
-    exact: &dyn Fn(ValueId) -> Option<Tensor>,
-) -> Result<HashMap<ValueId, Tensor>, EvalError> {
-    let wanted: HashSet<ValueId> = graph.nodes().filter_map(|id| divisor(graph, id)).collect();
-    let mut found: HashMap<ValueId, Tensor> =
-        wanted.iter().filter_map(|&v| Some((v, exact(v)?))).collect();
-    if found.len() < wanted.len() {
-        evaluate_from(graph, inputs, &HashMap::new(), &mut |v, datum| {
-            if let Some(t) = datum.as_tensor().filter(|_| wanted.contains(&v)) {
-                found.insert(v, t.clone());
-            }
-        })?;
-    }
-    Ok(found)
+/// Divisors of more than so many roundings of the largest one are not made 0 by rounding.
+const FAR_FROM_ZERO: f64 = 1024.0;
+
+/// The contents without noise of what is divided by, which are found when they are first asked for.
+struct Divisors<'a> {
+    graph: &'a Graph,
+    inputs: &'a [Datum],
+    exact: &'a dyn Fn(ValueId) -> Option<Tensor>,
+    found: OnceCell<HashMap<ValueId, Tensor>>,
 }
 
-/// `noisy` with 0 for elements of which 0 is no further from `exact` than is allowed.
-fn with_zeros(exact: &Tensor, noisy: &Tensor) -> Tensor {
-    let near = Tolerance::from_floor(exact, noisy).max_abs;
-    let pairs = exact.to_f64().into_iter().zip(noisy.to_f64());
-    let values: Vec<f64> = pairs.map(|(e, n)| if e.abs() <= near { 0.0 } else { n }).collect();
-    Tensor::from_f64(noisy.dtype(), noisy.dims(), &values)
+impl Divisors<'_> {
+    /// `noisy`, which is `value`, with 0 for elements that rounding may make 0: of a remainder those of which 0 is no
+    /// further from what is right than is allowed, of a quotient those of which that is so by themselves. `None`
+    /// where there are none.
+    fn with_zeros(
+        &self,
+        op: &Op,
+        value: ValueId,
+        noisy: &Tensor,
+    ) -> Result<Option<Tensor>, EvalError> {
+        let is_quotient = matches!(op, Op::Binary(Binary::Div));
+        let values = noisy.to_f64();
+        let largest =
+            values.iter().fold(0.0f64, |m, v| if v.is_finite() { m.max(v.abs()) } else { m });
+        let near = FAR_FROM_ZERO * noisy.dtype().epsilon() * largest;
+        if is_quotient && values.iter().all(|v| v.abs() > near) {
+            return Ok(None);
+        }
+        let Some(exact) = self.all()?.get(&value) else { return Ok(None) };
+        let allowed = Tolerance::from_floor(exact, noisy).max_abs;
+        let may_be_zero = |e: f64, n: f64| match is_quotient {
+            true => e.abs() <= crate::tolerance::FLOORS * (e - n).abs(),
+            false => e.abs() <= allowed,
+        };
+        let pairs = exact.to_f64().into_iter().zip(values);
+        let values: Vec<f64> =
+            pairs.map(|(e, n)| if may_be_zero(e, n) { 0.0 } else { n }).collect();
+        Ok(Some(Tensor::from_f64(noisy.dtype(), noisy.dims(), &values)))
+    }
+
+    fn all(&self) -> Result<&HashMap<ValueId, Tensor>, EvalError> {
+        if let Some(found) = self.found.get() {
+            return Ok(found);
+        }
+        let graph = self.graph;
+        let wanted: HashSet<ValueId> = graph.nodes().filter_map(|id| divisor(graph, id)).collect();
+        let mut found: HashMap<ValueId, Tensor> =
+            wanted.iter().filter_map(|&v| Some((v, (self.exact)(v)?))).collect();
+        if found.len() < wanted.len() {
+            evaluate_from(graph, self.inputs, &HashMap::new(), &mut |v, datum| {
+                if let Some(t) = datum.as_tensor().filter(|_| wanted.contains(&v)) {
+                    found.insert(v, t.clone());
+                }
+            })?;
+        }
+        Ok(self.found.get_or_init(|| found))
+    }
 }
 
 /// The tensors with the error of one rounding of every float element: what no runtime can tell from the
