@@ -210,8 +210,7 @@ pub(crate) unsafe fn gelu<S: Simd, const N: usize>(x: [S::V; N]) -> [S::V; N] {
     // Below the clamp the distribution function is 0 next to 1/2, and what is left of it is noise.
     each!(q => {
         let phi = S::fma(c[q], p[q], S::splat(0.5));
-        // At minus infinity the limit is 0.
-        S::mul(S::max(S::splat(f32::MIN), x[q]), S::andnot(S::lt(x[q], S::splat(-GELU_CLAMP)), phi))
+        S::mul(x[q], S::andnot(S::lt(x[q], S::splat(-GELU_CLAMP)), phi))
     })
 }
 

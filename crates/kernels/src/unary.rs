@@ -346,28 +346,23 @@ impl MapUnary {
                     math::clamp::<S>(S::fma(x, sixth, S::splat(0.5)), 0.0, 1.0)))
             },
             Unary::Softplus => chains!(self, x => x, softplus, (x, y) => y),
-            Unary::Softsign => simple!(self, x => {
-                let x = math::clamp::<S>(x, f32::MIN, f32::MAX);
-                S::div(x, S::add(one, math::abs::<S>(x)))
-            }),
+            Unary::Softsign => simple!(self, x => S::div(x, S::add(one, math::abs::<S>(x)))),
             Unary::Gelu => chains!(self, gelu),
-            // What an infinite operand has a gate of 0 for is taken for a large one: the limit is 0.
             Unary::GeluTanh => {
                 let (a, b) = (S::splat(1.595_769), S::splat(1.595_769 * 0.044_715));
-                let least = S::splat(f32::MIN);
                 chains!(self, x => S::mul(x, S::fma(S::mul(x, x), b, a)), sigmoid,
-                    (x, y) => S::mul(S::max(least, x), y))
+                    (x, y) => S::mul(x, y))
             },
             Unary::Swish { alpha } => {
-                let (alpha, least) = (S::splat(alpha), S::splat(f32::MIN));
-                chains!(self, x => S::mul(alpha, x), sigmoid, (x, y) => S::mul(S::max(least, x), y))
+                let alpha = S::splat(alpha);
+                chains!(self, x => S::mul(alpha, x), sigmoid, (x, y) => S::mul(x, y))
             },
             Unary::Mish => {
                 // tanh(ln(1 + e)) = e (e + 2) / (e (e + 2) + 2), which is 1 in f32 above 20.
-                let (top, two, least) = (S::splat(20.0), S::splat(2.0), S::splat(f32::MIN));
+                let (top, two) = (S::splat(20.0), S::splat(2.0));
                 chains!(self, x => S::min(top, x), exp, (x, y) => {
                     let t = S::mul(y, S::add(y, two));
-                    S::mul(S::max(least, x), S::div(t, S::add(t, two)))
+                    S::mul(x, S::div(t, S::add(t, two)))
                 })
             },
             Unary::Affine { scale, shift } => {

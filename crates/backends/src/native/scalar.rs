@@ -105,7 +105,7 @@ mod tests {
     use bricolage_tensor::{DType, Tensor};
 
     #[test]
-    fn limits_are_those_of_the_reference() {
+    fn infinities_are_those_of_the_reference() {
         let ends = [f64::NEG_INFINITY, f64::INFINITY, f64::NAN, -1e30, 1e30, -1.0, 0.0, 2.0];
         for f in [
             Unary::Silu,

@@ -88,14 +88,7 @@ pub fn unary(op: Unary, x: f64) -> f64 {
         Unary::HardSigmoid { alpha, beta } => (f(alpha) * x + f(beta)).clamp(0.0, 1.0),
         Unary::HardSwish => x * (x / 6.0 + 0.5).clamp(0.0, 1.0),
         Unary::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
-        Unary::Softsign if x.is_infinite() => x.signum(),
         Unary::Softsign => x / (1.0 + x.abs()),
-        // Their limit, which the formulas do not have.
-        Unary::Gelu | Unary::GeluTanh | Unary::Swish { .. } | Unary::Mish
-            if x == f64::NEG_INFINITY =>
-        {
-            0.0
-        }
         Unary::Gelu => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
         Unary::GeluTanh => {
             let t = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
