@@ -112,8 +112,10 @@ fn npz(file: &Path, body: &str) {
     bricolage::npz::write(file, &all).unwrap();
 }
 
-/// The text with `MEMORY` for what the machine has.
-fn without_memory(text: &str) -> String {
+/// The text with `MEMORY` for what the machine has, and `ISA` for the instruction set of kernels.
+fn without_machine(text: &str) -> String {
+    let sets = ["`portable-", "`avx2-", "`avx512-"];
+    let text = sets.iter().fold(text.to_owned(), |text, set| text.replace(set, "`ISA-"));
     let line = |line: &str| match line.rsplit_once("found ") {
         Some((before, after)) if after.ends_with(" bytes of memory") => {
             format!("{before}found MEMORY bytes of memory\n")
@@ -139,7 +141,7 @@ fn run(f: &Folder, arguments: &str) -> Result<(i32, String), String> {
     let start = Instant::now();
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).replace(&*f.0.to_string_lossy(), "FOLDER");
-    let said = without_memory(&said);
+    let said = without_machine(&said);
     if start.elapsed() > PATIENCE {
         return Err(format!("`{arguments}` took {:?}", start.elapsed()));
     }
