@@ -32,6 +32,9 @@ pub(super) fn check(graph: &Graph, region: &Region) -> Result<(), String> {
                     below 0"
             .to_owned());
     }
+    if convolves_constants(graph, region) {
+        return Err("computes convolutions of constants beforehand, and forgets in which order it left them".to_owned());
+    }
     if folds_magnitudes(graph, region) {
         return Err("computes magnitudes wrongly in what it folds from constants".to_owned());
     }
@@ -76,11 +79,27 @@ fn takes_elements_of_a_slice(graph: &Graph, region: &Region, node: NodeId) -> bo
 /// beforehand, with the magnitudes of their results, whose signs it then leaves as they are.
 fn folds_magnitudes(graph: &Graph, region: &Region) -> bool {
     let is_magnitude = |&n: &NodeId| matches!(graph.node(n).op, Op::Unary(Unary::Abs));
-    let needs_constants = |&n: &NodeId| {
-        let mut inputs = graph.node(n).inputs.iter().flatten();
-        inputs.all(|&v| graph.constant_of(v).is_some())
-    };
-    region.nodes.iter().any(is_magnitude) && region.nodes.iter().any(needs_constants)
+    region.nodes.iter().any(is_magnitude) && !folded(graph, region).is_empty()
+}
+
+/// Whether a convolution needs nothing but constants: what reads it transposed gets other elements.
+fn convolves_constants(graph: &Graph, region: &Region) -> bool {
+    let convolves = |&n: &NodeId| matches!(graph.node(n).op, Op::Conv(_) | Op::ConvTranspose(_));
+    folded(graph, region).iter().any(convolves)
+}
+
+/// The nodes of a region that need nothing but constants, directly or through others, in its order.
+fn folded(graph: &Graph, region: &Region) -> Vec<NodeId> {
+    let mut found: Vec<NodeId> = Vec::new();
+    for &node in &region.nodes {
+        let is_known = |&v: &ValueId| {
+            graph.constant_of(v).is_some() || graph.producer(v).is_some_and(|n| found.contains(&n))
+        };
+        if graph.node(node).inputs.iter().flatten().all(is_known) {
+            found.push(node);
+        }
+    }
+    found
 }
 
 /// Whether a node joins a reduction along the last of three dims with constants of several elements, which the
