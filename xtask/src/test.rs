@@ -9,7 +9,8 @@ use std::{
 };
 
 /// What the judges need from PyPI.
-const PACKAGES: &[&str] = &["onnx==1.23.2", "onnxruntime==1.32.0", "numpy"];
+const PACKAGES: &[&str] =
+    &["onnx==1.23.2", "onnxruntime==1.32.0", "numpy==2.4.6", "ml_dtypes==0.6.0"];
 /// Wheels that are wanted for their shared libraries; what their Python code needs is not installed.
 const LIBRARIES: &[&str] =
     &["openvino==2026.4.1", "onednn-cpu-gomp==2023.2.0", "scipy-openblas32==0.3.34.481.3"];
