@@ -254,7 +254,8 @@ fn divisor(graph: &Graph, id: NodeId) -> Option<ValueId> {
     (is_float && graph.producer(divisor).is_some()).then_some(divisor)
 }
 
-/// Divisors of more than so many roundings of the largest one are not made 0 by rounding.
+/// Divisors are looked at only where one is below so many roundings of the largest, for finding them without noise
+/// may take another evaluation: where all of them cancel alike, none is taken for 0.
 const FAR_FROM_ZERO: f64 = 1024.0;
 
 /// The contents without noise of what is divided by, which are found when they are first asked for.

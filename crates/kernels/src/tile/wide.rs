@@ -9,21 +9,21 @@ const WIDE: usize = 2 * LANES;
 /// Sums that keep both multipliers busy: each takes four cycles.
 const SUMS: usize = 8;
 
-/// Asks for cache lines so many elements ahead, where that is asked for.
+/// Elements ahead at which a tile that asks for its right factor does so.
 const AHEAD: usize = 512;
 
 /// The tiles of 1 to 8 rows and some vectors of sixteen columns.
 macro_rules! tall {
-    ($one:expr, $wide:literal, $ahead:literal, $run:literal) => {
+    ($one:expr, $wide:literal, $asks:literal, $run:literal) => {
         up_to(&[
             $one,
-            tile::<2, $wide, $ahead, $run>,
-            tile::<3, $wide, $ahead, $run>,
-            tile::<4, $wide, $ahead, $run>,
-            tile::<5, $wide, $ahead, $run>,
-            tile::<6, $wide, $ahead, $run>,
-            tile::<7, $wide, $ahead, $run>,
-            tile::<8, $wide, $ahead, $run>,
+            tile::<2, $wide, $asks, $run>,
+            tile::<3, $wide, $asks, $run>,
+            tile::<4, $wide, $asks, $run>,
+            tile::<5, $wide, $asks, $run>,
+            tile::<6, $wide, $asks, $run>,
+            tile::<7, $wide, $asks, $run>,
+            tile::<8, $wide, $asks, $run>,
         ])
     };
 }
@@ -50,8 +50,8 @@ pub(super) fn tiles(vectors: usize) -> Tiles {
     }
 }
 
-/// `MR` rows times `NW` vectors of sixteen columns that follow each other in the right factor. `RUN`: elements of a run,
-/// 0 for what `run` says.
+/// `MR` rows times `NW` vectors of sixteen columns that follow each other in the right factor. `ASKS`: whether that
+/// is asked for ahead. `RUN`: elements of a run, 0 for what `run` says.
 ///
 /// # Safety
 /// The processor has the set, and the arguments point at valid memory.
