@@ -572,6 +572,35 @@ fn sums_of_squares_err_by_a_share_of_their_own() {
     assert!((1e-7..1e-4).contains(&all[0].max_abs), "{:?}", all[0]);
 }
 
+/// Errors of several operands may by chance cancel in the one sum that what follows makes much of.
+#[test]
+fn a_pole_of_a_sum_meets_noise_in_some_draw() {
+    let mut g = Graph::new("pole of a sum");
+    let x = g.input("x", TensorType::fixed(DType::F32, &[256, 3]));
+    let erf = g.add1(Unary::Erf, &[x], origin("erf")).unwrap();
+    let weights = g.constant("weights", Tensor::of(&[3, 1], &[1.0f32, 0.93, -0.87]));
+    let sum = g.add1(MatMul::default(), &[erf, weights], origin("product")).unwrap();
+    let y = g.add1(Unary::Reciprocal, &[sum], origin("reciprocal")).unwrap();
+    g.outputs = vec![y];
+    // Row 7 sums to about 0.01, all others to more than 1.
+    let x = |i: usize| match (i / 3, i % 3) {
+        (7, 0) => 0.5,
+        (7, 1) => -0.54,
+        (7, _) => 0.0,
+        (row, _) => 1.5 + row as f64 / 256.0,
+    };
+    let data = [Datum::from(Tensor::generate(DType::F32, &[256, 3], x))];
+    let exact = evaluate(&g, &data).unwrap();
+    let pole = exact[0].as_tensor().unwrap().to_f64()[7];
+    // Half a unit in the last place of both operands, times the square of the pole.
+    let error = 2.0 * f64::from(f32::EPSILON) / 4.0 * pole * pole;
+    for seed in 0..2048 {
+        let reference = [exact[0].as_tensor()];
+        let all = tolerances(&g, &data, &reference, &|_| None, &|_| 0.0, seed).unwrap();
+        assert!((error..256.0 * error).contains(&all[0].max_abs), "{seed}: {:?}", all[0]);
+    }
+}
+
 /// The reciprocal of what is next to 0 has all of the error of the whole tensor.
 #[test]
 fn an_element_with_all_of_the_error_is_drawn_more_than_once() {
