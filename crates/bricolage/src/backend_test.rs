@@ -17,7 +17,7 @@ use bricolage_backend::{
 };
 use bricolage_ir::Graph;
 use bricolage_measure::{Database, Key, Machine};
-use bricolage_placement::{Form, Observed, Offer, Pricing, check_offer};
+use bricolage_placement::{Form, Observed, Offer, Pricing, Wishes, check_offer};
 use bricolage_runtime::Cancel;
 use bricolage_tensor::{DType, Datum, Rng, Tensor};
 use std::{
@@ -228,7 +228,7 @@ impl<'a> Bench<'a> {
                 !content.dtype().is_float() || content.to_f64().iter().all(|x| x.is_finite());
         }
         let pricing = Pricing {
-            wishes: &[],
+            wishes: &Wishes::default(),
             graph,
             setting: self.setting,
             database: &self.database,

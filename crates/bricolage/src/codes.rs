@@ -199,7 +199,8 @@ pub static CODES: &[Code] = &[
     Code {
         name: "place::wish",
         prose: "A node was pinned to a backend, or kept from one, in a way that leaves no plan: there is no such \
-            node after rewriting, no such backend, or the backend does not take the node; the message says \
+            node after rewriting, no such backend, or the backend does not take the node; or no plan stays \
+            within the error budget, or a backend that is charged for is not there. The message says \
             which. `optimize --dry-run` lists nodes with the backends that take them.",
     },
     Code {

@@ -1,7 +1,7 @@
 //! What is wanted: the budget and the setting of one optimisation.
 
 use bricolage_backend::{Policy, Setting};
-use bricolage_placement::{Method, Wish};
+use bricolage_placement::{Method, Wishes};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -57,8 +57,8 @@ pub struct Goal {
     pub policy: Policy,
     /// How nodes are given to backends.
     pub placement: Method,
-    /// What the user wants of single nodes.
-    pub wishes: Vec<Wish>,
+    /// What is wanted of a plan besides that it is fast.
+    pub wishes: Wishes,
     /// Time for the whole optimisation; measuring stops when it is used up.
     pub time_limit: Option<Duration>,
     /// Decides inputs and the order of measurements.
@@ -74,7 +74,7 @@ impl Goal {
     pub fn new(threads: usize) -> Goal {
         Goal {
             threads,
-            wishes: Vec::new(),
+            wishes: Wishes::default(),
             policy: Policy::Default,
             placement: Method::Exact,
             time_limit: None,

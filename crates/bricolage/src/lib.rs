@@ -35,7 +35,7 @@ pub mod target;
 pub mod temporary;
 pub mod worker;
 
-pub use bricolage_placement::{Method, Wish};
+pub use bricolage_placement::{Charge, Method, Wish, Wishes};
 pub use bricolage_rewrite::RULES;
 pub use bricolage_runtime::Weights;
 pub use check::check;

@@ -9,7 +9,7 @@ use crate::{
 use bricolage_backend::Declined;
 use bricolage_ir::{Graph, NodeId};
 use bricolage_measure::{Machine, Measurement, Ratio};
-use bricolage_placement::{Finder, Form, Method, PlacedConversion, PlacedRegion, Price};
+use bricolage_placement::{Finder, Form, Method, PlacedConversion, PlacedRegion, Price, Wishes};
 use bricolage_tensor::Format;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -39,7 +39,8 @@ pub struct Contender {
 /// What a cover costs as the sum of its parts, and how sure it is that no other costs less.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
-    /// Sum of the measured times of regions and conversions in nanoseconds: a prediction.
+    /// Sum of the measured times of regions and conversions in nanoseconds, and of what the user charges for
+    /// backends: a prediction.
     pub sum_ns: f64,
     /// No cover of the same offers has a smaller sum, in nanoseconds.
     pub bound_ns: f64,
@@ -191,6 +192,9 @@ pub struct Report {
     /// How nodes were given to backends.
     #[serde(default)]
     pub placement: Method,
+    /// What was wanted of the plan besides that it is fast.
+    #[serde(default)]
+    pub wishes: Wishes,
     /// What the evolutionary searches of `collage-v1` found, one a stage.
     #[serde(default)]
     pub evolutions: Vec<Evolution>,
@@ -251,6 +255,7 @@ impl Report {
             threads: goal.threads as u32,
             seed: goal.seed,
             placement: goal.placement,
+            wishes: goal.wishes.clone(),
             evolutions: Vec::new(),
             inputs: Vec::new(),
             sizes: None,

@@ -8,7 +8,7 @@ use crate::{
 use bricolage_ir::Graph;
 use bricolage_measure::{Database, Machine, MeasuringLock};
 use bricolage_placement::{
-    Chosen, MeasuredConversions, Method, Observed, Placed, Priced, Pricing, Wish, price_all,
+    Chosen, MeasuredConversions, Method, Observed, Placed, Priced, Pricing, price_all,
 };
 use bricolage_tensor::Tensor;
 use std::{
@@ -113,8 +113,8 @@ pub(crate) fn name_of(cx: &Cx<'_>, name: &str, graph: &Graph, tensors: &[Tensor]
     if cx.goal.placement != Method::Exact {
         text.push_str(&format!("{}\n", cx.goal.placement));
     }
-    for Wish { node, backend, pinned } in &cx.goal.wishes {
-        text.push_str(&format!("{node}={backend} {pinned}\n"));
+    for wish in cx.goal.wishes.in_words() {
+        text.push_str(&format!("{wish}\n"));
     }
     text.push_str(&inputs::contents_name(graph, tensors));
     for backend in cx.registry.iter() {

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)] // a test may panic
 
 use bricolage::{
-    Cx, Error, Goal, Method, Progress, Temporary, Wish, artefact, optimize, pool, report::Report,
+    Charge, Cx, Error, Goal, Method, Progress, Temporary, Wish, Wishes, artefact, optimize, pool,
+    report::Report,
 };
 use bricolage_backend::{
     Backend, BackendKind, BackendStatus, Bound, Candidate, Declined, Packed, Policy, Proposals,
@@ -10,15 +11,16 @@ use bricolage_backend::{
 };
 use bricolage_backends::{Native, Reference};
 use bricolage_ir::{
-    Error as Difference, Graph, NodeId, Op, Tolerance, evaluate, evaluate_noisy, ops, origin,
+    Error as Difference, Graph, NodeId, Numerics, Op, Tolerance, evaluate, evaluate_noisy, ops,
+    origin,
 };
 use bricolage_placement::{Offer, gather};
 use bricolage_runtime::{Cancel, Kernel, Recipe, Session};
 use bricolage_tensor::{DType, Datum, Rng, Tensor, TensorType};
 use std::{fs, sync::Arc, time::Duration};
 
-/// The reference as a graph engine that takes anything but pooling.
-struct Engine;
+/// The reference as a graph engine that takes anything but pooling, and says that of its numbers.
+struct Engine(Numerics);
 
 const NAME: &str = "engine";
 
@@ -50,6 +52,7 @@ impl Engine {
             outputs: vec![plain; region.outputs.len()],
             pattern: format!("{} nodes", region.nodes.len()),
             region: region.clone(),
+            numerics: self.0,
             ..one
         })
     }
@@ -124,14 +127,14 @@ fn network() -> Graph {
 
 /// Optimises the network by a method, and runs what came of it.
 fn place(method: Method, backends: Vec<Arc<dyn Backend>>, name: &str) -> Report {
-    place_wishing(method, backends, &[], name).unwrap()
+    place_wishing(method, backends, &Wishes::default(), name).unwrap()
 }
 
-/// [`place`], with wishes for single nodes.
+/// [`place`], with wishes.
 fn place_wishing(
     method: Method,
     backends: Vec<Arc<dyn Backend>>,
-    wishes: &[Wish],
+    wishes: &Wishes,
     name: &str,
 ) -> Result<Report, Error> {
     let folder =
@@ -148,7 +151,7 @@ fn place_wishing(
         registry: &registry,
         cache: folder.join("cache"),
         worker: None,
-        goal: Goal { placement: method, wishes: wishes.to_vec(), time_limit, ..Goal::new(1) },
+        goal: Goal { placement: method, wishes: wishes.clone(), time_limit, ..Goal::new(1) },
         rules: bricolage::RULES,
         progress: &|_: &Progress| {},
         cancel: &cancel,
@@ -179,18 +182,22 @@ fn place_wishing(
     Ok(report)
 }
 
+fn engine() -> Arc<dyn Backend> {
+    Arc::new(Engine(Numerics::Reassociates))
+}
+
 fn native() -> Arc<dyn Backend> {
     Arc::new(Native::default())
 }
 
 #[test]
 fn a_greedy_engine_takes_all_that_it_can() {
-    let report = place(Method::Greedy, vec![Arc::new(Engine), native(), Arc::new(Reference)], "a");
+    let report = place(Method::Greedy, vec![engine(), native(), Arc::new(Reference)], "a");
     let by = |name: &str| report.regions.iter().filter(|r| r.backend == name).count();
     // What is before the pooling and what is behind it.
     assert_eq!((by(NAME), by("native"), report.regions.len()), (2, 1, 3));
     assert_eq!(report.contenders.len(), 1);
-    let other = place(Method::Greedy, vec![native(), Arc::new(Engine), Arc::new(Reference)], "b");
+    let other = place(Method::Greedy, vec![native(), engine(), Arc::new(Reference)], "b");
     assert!(other.regions.iter().all(|r| r.backend == "native"));
     assert!(other.evolutions.is_empty());
 }
@@ -223,7 +230,7 @@ fn short_kernels_are_offered_on_one_thread_too() {
 
 #[test]
 fn the_op_level_makes_no_cover_anew() {
-    let all = vec![native(), Arc::new(Engine) as Arc<dyn Backend>, Arc::new(Reference)];
+    let all = vec![native(), engine(), Arc::new(Reference)];
     let report = place(Method::OpLevel, all, "o");
     let names: Vec<&str> = report.contenders.iter().map(|c| &*c.name).collect();
     assert_eq!(names, ["mixed", "native alone"]);
@@ -234,7 +241,7 @@ fn the_op_level_makes_no_cover_anew() {
 
 #[test]
 fn the_published_method_breeds_plans_of_an_engine() {
-    let all = vec![native(), Arc::new(Engine) as Arc<dyn Backend>, Arc::new(Reference)];
+    let all = vec![native(), engine(), Arc::new(Reference)];
     let report = place(Method::CollageV1, all, "c");
     let [e] = &report.evolutions[..] else { panic!("{:?}", report.evolutions) };
     assert_eq!(e.engine.as_deref(), Some(NAME));
@@ -264,17 +271,19 @@ fn backend_of<'a>(report: &'a Report, node: &str) -> &'a str {
 
 #[test]
 fn wishes_decide_before_prices() {
-    let all = || vec![native(), Arc::new(Engine) as Arc<dyn Backend>, Arc::new(Reference)];
+    let all = || vec![native(), engine(), Arc::new(Reference)];
     let wish = |text: &str, pinned| Wish::parse(text, pinned).unwrap();
     // The engine is slower than kernels, and would not be chosen.
-    let wishes = [wish("add=engine", true), wish("conv2=native", false)];
+    let of_nodes = |nodes: Vec<Wish>| Wishes { nodes, ..Wishes::default() };
+    let wishes = of_nodes(vec![wish("add=engine", true), wish("conv2=native", false)]);
     let report = place_wishing(Method::Exact, all(), &wishes, "e").unwrap();
     assert_eq!(backend_of(&report, "add"), NAME);
     assert_ne!(backend_of(&report, "conv2"), "native");
     assert_eq!(backend_of(&report, "conv1"), "native");
     // Who takes nothing else takes the last resort.
     let only = vec![native(), Arc::new(Reference) as Arc<dyn Backend>];
-    let report = place_wishing(Method::Exact, only, &[wish("conv2=native", false)], "f").unwrap();
+    let wishes = of_nodes(vec![wish("conv2=native", false)]);
+    let report = place_wishing(Method::Exact, only, &wishes, "f").unwrap();
     assert_eq!(backend_of(&report, "conv2"), "reference");
     for (text, pinned, method, why) in [
         ("pool=engine", true, Method::Exact, "does not pool"),
@@ -282,14 +291,66 @@ fn wishes_decide_before_prices() {
         ("conv2=other", false, Method::Exact, "no backend `other`"),
         ("conv2=native", false, Method::Greedy, "grants no wishes"),
     ] {
-        let error = place_wishing(method, all(), &[wish(text, pinned)], "g").err().unwrap();
+        let wishes = of_nodes(vec![wish(text, pinned)]);
+        let error = place_wishing(method, all(), &wishes, "g").err().unwrap();
         assert!(error.code() == "place::wish" && error.to_string().contains(why), "{error}");
     }
 }
 
 #[test]
+fn a_backend_must_save_what_it_is_charged() {
+    let all = || vec![native(), engine(), Arc::new(Reference)];
+    // Only the last resort pools then, and each backend can do without the other.
+    let nodes = vec![Wish::parse("pool=native", false).unwrap()];
+    let charged = |backend: &str, ns: f64| Wishes {
+        nodes: nodes.clone(),
+        charges: vec![Charge { backend: backend.to_owned(), ns }],
+        error: None,
+    };
+    let uses = |report: &Report, name: &str| report.regions.iter().any(|r| r.backend == name);
+    let free = place_wishing(Method::Exact, all(), &charged("native", 0.0), "i").unwrap();
+    assert!(uses(&free, "native"), "{:?}", free.regions);
+    let dear = place_wishing(Method::Exact, all(), &charged("native", 1e12), "j").unwrap();
+    assert!(uses(&dear, NAME) && !uses(&dear, "native"), "{:?}", dear.regions);
+    assert_eq!(dear.wishes, charged("native", 1e12));
+    let mixed = dear.contenders.iter().find(|c| c.name == "mixed").unwrap();
+    assert!(mixed.prediction.as_ref().unwrap().sum_ns < 1e12);
+    for (backend, method, why) in [
+        ("other", Method::Exact, "no backend `other`"),
+        ("native", Method::CollageV1, "grants no wishes"),
+    ] {
+        let mut wishes = charged(backend, 1.0);
+        wishes.nodes.clear();
+        let error = place_wishing(method, all(), &wishes, "k").err().unwrap();
+        assert!(error.code() == "place::wish" && error.to_string().contains(why), "{error}");
+    }
+}
+
+#[test]
+fn errors_of_kernels_stay_within_their_budget() {
+    let rough: Arc<dyn Backend> = Arc::new(Engine(Numerics::Winograd(4)));
+    let all = || vec![native(), rough.clone(), Arc::new(Reference) as Arc<dyn Backend>];
+    let each = Numerics::Winograd(4).error();
+    // The pooling between the two is the engine's in no plan, so that they are two kernels.
+    let pin = |node: &str| Wish::parse(&format!("{node}=engine"), true).unwrap();
+    let within = |error: f64, name: &str| {
+        let wishes = Wishes {
+            nodes: vec![pin("conv1"), pin("conv2")],
+            charges: Vec::new(),
+            error: Some(error),
+        };
+        place_wishing(Method::Exact, all(), &wishes, name)
+    };
+    let report = within(2.0 * each, "l").unwrap();
+    assert_eq!(["conv1", "conv2"].map(|node| backend_of(&report, node)), [NAME; 2]);
+    let error = within(1.5 * each, "m").err().unwrap();
+    assert!(error.code() == "place::wish", "{error}");
+    assert!(error.to_string().contains("err by more in every plan"), "{error}");
+}
+
+#[test]
 fn every_region_says_what_others_lack() {
-    let all = vec![native(), Arc::new(Engine) as Arc<dyn Backend>, Arc::new(Reference)];
+    let all = vec![native(), engine(), Arc::new(Reference)];
     let report = place(Method::Exact, all, "h");
     let mixed = report.contenders.iter().find(|c| c.name == "mixed").unwrap();
     let prediction = mixed.prediction.as_ref().unwrap();

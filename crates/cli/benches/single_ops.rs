@@ -12,7 +12,7 @@ use bricolage_backend::{Policy, Registry, Setting};
 use bricolage_backends::{Native, Reference};
 use bricolage_ir::{Graph, Op, ops, origin};
 use bricolage_measure::{Database, Machine, Pairing, pair};
-use bricolage_placement::{Observed, Price, Pricing, gather, price};
+use bricolage_placement::{Observed, Price, Pricing, Wishes, gather, price};
 use bricolage_runtime::Cancel;
 use bricolage_tensor::{DType, Datum, Rng, Tensor, TensorType};
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -164,7 +164,7 @@ fn line(row: &Row, threads: usize, command: &WorkerCommand, folder: &std::path::
     let pricing = Pricing {
         graph: &graph,
         setting,
-        wishes: &[],
+        wishes: &Wishes::default(),
         database: &Database::in_memory(&machine).unwrap(),
         contents: "",
         bench: &bench,

@@ -1,7 +1,7 @@
 //! Verbs and flags.
 
 use crate::units;
-use bricolage::{InputShape, Wish};
+use bricolage::{Charge, InputShape, Wish};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::{path::PathBuf, time::Duration};
 
@@ -173,6 +173,14 @@ pub(crate) struct Optimize {
     /// NODE=BACKEND: this backend does not compute the node. May be repeated.
     #[arg(long, value_parser = |text: &str| Wish::parse(text, false))]
     pub(crate) exclude: Vec<Wish>,
+    /// BACKEND=TIME: a plan that uses the backend counts so much longer, so that it must save more than that; as
+    /// openvino=500us. May be repeated.
+    #[arg(long, value_parser = charge)]
+    pub(crate) charge: Vec<Charge>,
+    /// The most that the errors of inexact kernels, such as Winograd's, may sum to, each a share of the largest
+    /// magnitude of its results; as 2e-5.
+    #[arg(long, value_parser = share)]
+    pub(crate) error_budget: Option<f64>,
     /// Says what backends offer, what is known of it and how long the search is expected to take; measures and
     /// writes nothing.
     #[arg(long)]
@@ -191,6 +199,24 @@ pub(crate) struct Optimize {
     pub(crate) setting: Setting,
     #[command(flatten)]
     pub(crate) format: Output,
+}
+
+/// Reads `BACKEND=TIME`.
+fn charge(text: &str) -> Result<Charge, String> {
+    let (backend, time) = text
+        .rsplit_once('=')
+        .filter(|(backend, _)| !backend.is_empty())
+        .ok_or_else(|| format!("`{text}` needs the form BACKEND=TIME"))?;
+    let ns = units::duration(time)?.as_nanos() as f64;
+    Ok(Charge { backend: backend.to_owned(), ns })
+}
+
+/// Reads a share that is not negative.
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(x) if x.is_finite() && x >= 0.0 => Ok(x),
+        _ => Err(format!("`{text}` needs to be a number of 0 or more, as 2e-5")),
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -5,11 +5,12 @@ use std::time::Duration;
 /// Longest duration that is read: decades, and far from what instants can hold.
 const MOST_SECONDS: f64 = 1e9;
 
-/// Reads `90s`, `2m`, `1.5h`, `500ms`.
+/// Reads `90s`, `2m`, `1.5h`, `500ms`, `20us`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let factor = match unit.trim() {
+        "us" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
         "m" | "min" => 60.0,
@@ -72,6 +73,7 @@ mod tests {
     #[test]
     fn units_are_read_and_written() {
         assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("20us"), Ok(Duration::from_micros(20)));
         assert!(duration("90").is_err() && duration("s").is_err() && duration("1e99h").is_err());
         // More than an instant can be moved by, and more than a duration can hold.
         for long in ["10000000000000000000s", "1000000001s", "999999999999999999999999h"] {

@@ -2,7 +2,7 @@
 
 use crate::{
     ConversionPrices, Finder, Limits, Offer, Offers, PlaceError, Price, Problem, ProblemError,
-    Solution,
+    Solution, Wishes,
     covering::{Covered, Covering, counted},
 };
 use bricolage_ir::Graph;
@@ -19,8 +19,10 @@ pub(crate) fn arranged(
     let (all, prices): (Vec<Offer>, Vec<Price>) = offers.into_iter().unzip();
     let offers = Offers { order: graph.order(), all, declined: Vec::new() };
     let costs: Vec<_> = offers.all.iter().zip(&prices).map(|(o, p)| counted(o, p)).collect();
+    let none = Wishes::default();
     let covering = Covering {
         graph,
+        wishes: &none,
         is_over: &|| false,
         offers: &offers,
         prices: &prices,

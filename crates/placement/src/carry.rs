@@ -1,7 +1,7 @@
 //! Choices that carry over to the same graph at other sizes, where nothing is measured.
 
 use crate::{
-    Form, Offer, Offers, PlaceError, Placed, Price, ProblemError, Unpriced,
+    Form, Offer, Offers, PlaceError, Placed, Price, ProblemError, Unpriced, Wishes,
     covering::{Covering, counted},
     gather, gather_whole,
     offers::last_resort,
@@ -99,6 +99,7 @@ pub fn place_guessed(
     }
     let mut offers = gather(graph, registry, setting)?;
     let is_over = || until.is_some_and(|until| Instant::now() >= until);
+    let none = Wishes::default();
     let cover = |offers: &Offers| {
         let unmeasured = |o: &Offer| match o.form {
             Form::View => Price::Free,
@@ -108,6 +109,7 @@ pub fn place_guessed(
         let costs: Vec<_> = offers.all.iter().zip(&prices).map(|(o, p)| counted(o, p)).collect();
         let covering = Covering {
             graph,
+            wishes: &none,
             is_over: &is_over,
             offers,
             prices: &prices,

@@ -2,8 +2,8 @@
 
 use crate::{
     Alternative, ConversionPrices, Form, Limits, Offer, Offers, PlaceError, Placed,
-    PlacedConversion, PlacedRegion, Price, Problem, ProblemError, Refused, Solution, certify,
-    solve,
+    PlacedConversion, PlacedRegion, Price, Problem, ProblemError, Refused, Solution, Wishes,
+    certify, solve,
     table::{Measured, Table},
 };
 use bricolage_backend::{Backend, BackendKind, Registry};
@@ -32,6 +32,7 @@ pub(crate) type Solver =
 /// What covers are made of.
 pub(crate) struct Covering<'a> {
     pub(crate) graph: &'a Graph,
+    pub(crate) wishes: &'a Wishes,
     /// Whether to stop looking for the cheapest cover.
     pub(crate) is_over: &'a dyn Fn() -> bool,
     pub(crate) offers: &'a Offers,
@@ -159,7 +160,7 @@ impl Covering<'_> {
         name: &str,
     ) -> Result<Covered, PlaceError> {
         let &Covering { graph, is_over, offers, prices, conversions, .. } = self;
-        let mut table = Table::new(graph, offers);
+        let mut table = Table::new(graph, offers, self.wishes);
         let mut picked = Vec::new();
         for (i, (offer, price)) in offers.all.iter().zip(prices).enumerate() {
             if let (true, Some(cost)) = (admitted(offer, price), self.costs[i])

@@ -57,4 +57,4 @@ pub use problem::{Budget, Choice, FormatId, Pin, Problem, ProblemError, Tensor};
 pub use solve::{Finder, Solution, solve};
 pub use sweep::{Limits, sweep};
 pub use trial::{Bench, LocalTrial, OpenTrial, Trial, TrialError};
-pub use wishes::{Wish, gather_wished};
+pub use wishes::{Charge, Wish, Wishes, gather_wished};

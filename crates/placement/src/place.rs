@@ -1,7 +1,7 @@
 //! From prices to placements: the exact cover, and every single backend for comparison.
 
 use crate::{
-    Effort, InPlan, Method, Offer, Offers, Placed, Price, Pricing, ProblemError,
+    Effort, InPlan, Method, Offer, Offers, Placed, Price, Pricing, ProblemError, Wishes,
     covering::{Covering, counted},
     gather_whole, gather_wished,
     offers::last_resort,
@@ -33,12 +33,10 @@ pub enum PlaceError {
         reasons: Vec<String>,
     },
     /// A wish of the user cannot be granted.
-    #[error("node `{node}` and backend `{backend}`: {why}")]
+    #[error("{what}: {why}")]
     Wish {
-        /// Name of the node in the user's model.
-        node: String,
-        /// Name of the backend.
-        backend: String,
+        /// The wish in words.
+        what: String,
         /// A clause.
         why: String,
     },
@@ -136,8 +134,8 @@ impl Priced {
         conversions: &dyn ConversionPrices,
         method: Method,
     ) -> Result<Vec<Placed>, PlaceError> {
-        if let (Some(wish), true) = (p.wishes.first(), !method.is_exact()) {
-            return Err(wish.refused(format!("placement `{method}` grants no wishes")));
+        if !method.is_exact() {
+            p.wishes.refused_by(method)?;
         }
         let known = self.offers.all.iter().zip(&self.prices);
         let costs: Vec<Option<f64>> = known.map(|(o, price)| counted(o, price)).collect();
@@ -147,7 +145,16 @@ impl Priced {
         let mut all = loop {
             covering.news.set(false);
             let all = match method {
-                Method::Exact | Method::OpLevel => covering.all(registry)?,
+                Method::Exact | Method::OpLevel => covering.all(registry).map_err(|error| {
+                    let wishes = Wishes { error: None, ..p.wishes.clone() };
+                    let without = Covering {
+                        wishes: &wishes,
+                        news: Cell::new(false),
+                        refused: RefCell::default(),
+                        ..covering
+                    };
+                    p.wishes.refused_budget(error, || without.best(&[], "mixed").is_ok())
+                })?,
                 Method::CollageV1 => covering.by_levels()?,
                 Method::Greedy => vec![covering.greedy(registry, &p.setting)?],
             };
@@ -199,11 +206,11 @@ impl Priced {
         }
     }
 
-    /// The whole graph as one region of each backend that takes it and that wishes allow.
+    /// The whole graph as one region of each backend that takes it, as far as wishes allow.
     pub fn wholes(&self, p: &Pricing<'_>, registry: &Registry) -> Vec<Placed> {
         let mut all = gather_whole(p.graph, registry, &p.setting);
-        all.retain(|offer| p.wishes.iter().all(|w| w.admits(p.graph, offer)));
-        all.into_iter().map(Placed::whole).collect()
+        all.retain(|offer| p.wishes.admit(p.graph, offer));
+        all.into_iter().map(Placed::whole).filter(|w| p.wishes.allow_error_of(w)).collect()
     }
 
     /// What was refused by patterns: backend, and why.
@@ -250,7 +257,7 @@ impl Priced {
         };
         more.retain(|new| {
             let known = self.offers.all.iter().any(|old| same(old, new));
-            !known && p.wishes.iter().all(|w| w.admits(p.graph, new))
+            !known && p.wishes.admit(p.graph, new)
         });
         if more.is_empty() {
             return Ok(0);
@@ -275,6 +282,7 @@ impl Priced {
     ) -> Covering<'a> {
         Covering {
             graph: p.graph,
+            wishes: p.wishes,
             is_over,
             offers: &self.offers,
             prices: &self.prices,

@@ -1,7 +1,7 @@
 //! What each offer costs: from the database, or measured after its results were found right.
 
 use crate::{
-    Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError, Wish, impossible,
+    Bench, Form, Observed, Offer, OpenTrial, PlaceError, Trial, TrialError, Wishes, impossible,
     least_ns, prospects::Prospects, refine,
 };
 use bricolage_backend::Setting;
@@ -22,8 +22,8 @@ pub struct Pricing<'a> {
     pub graph: &'a Graph,
     /// What candidates are for.
     pub setting: Setting,
-    /// What the user wants of single nodes.
-    pub wishes: &'a [Wish],
+    /// What the user wants of a plan besides that it is fast.
+    pub wishes: &'a Wishes,
     /// What is known from before.
     pub database: &'a Database,
     /// Names the model and its inputs: a time holds for any contents, a refusal only for these.

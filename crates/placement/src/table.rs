@@ -1,8 +1,8 @@
 //! The cover problem of a graph, and what its numbers stand for.
 
 use crate::{
-    Choice, ConversionPrices, FormatId, Offer, Offers, PlaceError, Price, Problem, Refused, Tensor,
-    offers::is_edge_format, problem::MOST_FORMATS,
+    Budget, Choice, ConversionPrices, FormatId, Offer, Offers, PlaceError, Price, Problem, Refused,
+    Tensor, Wishes, offers::is_edge_format, problem::MOST_FORMATS,
 };
 use bricolage_backend::Backend;
 use bricolage_ir::{Graph, NodeId, ValueId};
@@ -22,20 +22,32 @@ pub(crate) struct Table {
     index_of: HashMap<NodeId, usize>,
     /// Who converts a tensor from one format to another.
     converters: HashMap<(usize, FormatId, FormatId), Arc<dyn Backend>>,
+    /// Backends that count by themselves, in the order of the problem's charges.
+    charged: Vec<String>,
 }
 
 impl Table {
-    pub(crate) fn new(graph: &Graph, offers: &Offers) -> Table {
+    pub(crate) fn new(graph: &Graph, offers: &Offers, wishes: &Wishes) -> Table {
         let index_of: HashMap<NodeId, usize> =
             offers.order.iter().enumerate().map(|(i, &n)| (n, i)).collect();
         let mut table = Table {
-            problem: Problem { nodes: offers.order.len(), ..Problem::default() },
+            problem: Problem {
+                nodes: offers.order.len(),
+                charges: wishes.charges.iter().map(|c| c.ns).collect(),
+                budgets: wishes
+                    .error
+                    .map(|most| Budget { uses: Vec::new(), most })
+                    .into_iter()
+                    .collect(),
+                ..Problem::default()
+            },
             values: Vec::new(),
             dims: Vec::new(),
             formats: Vec::new(),
             tensor_of: HashMap::new(),
             index_of,
             converters: HashMap::new(),
+            charged: wishes.charges.iter().map(|c| c.backend.clone()).collect(),
         };
         let produced = offers.order.iter().flat_map(|&n| graph.node(n).outputs.clone());
         for value in graph.inputs.iter().copied().chain(produced) {
@@ -93,7 +105,13 @@ impl Table {
         let (Some(reads), Some(writes)) = (reads, writes) else { return false };
         let mut nodes: Vec<usize> = c.region.nodes.iter().map(|n| self.index_of[n]).collect();
         nodes.sort_unstable();
-        self.problem.choices.push(Choice { nodes, reads, writes, cost, backend: 0 });
+        let charged = self.charged.iter().position(|b| b == offer.backend());
+        let backend = charged.unwrap_or(self.charged.len());
+        let error = c.numerics.error();
+        if let (Some(budget), true) = (self.problem.budgets.first_mut(), error > 0.0) {
+            budget.uses.push((self.problem.choices.len(), error));
+        }
+        self.problem.choices.push(Choice { nodes, reads, writes, cost, backend });
         true
     }
 

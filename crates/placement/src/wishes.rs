@@ -1,9 +1,12 @@
-//! What the user wants of single nodes, whatever it costs.
+//! What the user wants of single nodes and of whole plans, whatever it costs.
 
-use crate::{Form, Offer, Offers, PlaceError, gather, offers::last_resort};
+use crate::{
+    Form, Method, Offer, Offers, PlaceError, Placed, ProblemError, gather, offers::last_resort,
+};
 use bricolage_backend::{Declined, Registry, Setting};
 use bricolage_ir::{Graph, NodeId};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// That a backend must, or must not, compute a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,20 +35,116 @@ impl Wish {
     }
 
     /// Whether an offer may be used. A view computes nothing.
-    pub(crate) fn admits(&self, graph: &Graph, offer: &Offer) -> bool {
+    fn admits(&self, graph: &Graph, offer: &Offer) -> bool {
         let Form::Kernel(backend) = &offer.form else { return true };
         (backend.name() == self.backend) == self.pinned
             || !offer.candidate.region.nodes.iter().any(|&n| self.is_of(graph, n))
     }
 
-    pub(crate) fn refused(&self, why: impl Into<String>) -> PlaceError {
-        let Wish { node, backend, .. } = self.clone();
-        PlaceError::Wish { node, backend, why: why.into() }
+    fn refused(&self, why: impl Into<String>) -> PlaceError {
+        PlaceError::Wish { what: self.to_string(), why: why.into() }
+    }
+}
+
+impl fmt::Display for Wish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Wish { node, backend, pinned } = self;
+        write!(f, "node `{node}` {} `{backend}`", if *pinned { "on" } else { "not on" })
+    }
+}
+
+/// What it counts to use a backend at all, besides what its kernels take: what it must save at least.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Charge {
+    /// Name of the backend.
+    pub backend: String,
+    /// Nanoseconds of a run; finite and not negative.
+    pub ns: f64,
+}
+
+/// Everything that the user wants of a plan besides that it is fast.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Wishes {
+    /// Of single nodes.
+    pub nodes: Vec<Wish>,
+    /// What backends count that a plan has a region of, each at most once.
+    pub charges: Vec<Charge>,
+    /// The most that kernels' own errors may sum to, each a share of the largest magnitude of its results
+    /// ([`bricolage_ir::Numerics::error`]).
+    pub error: Option<f64>,
+}
+
+impl Wishes {
+    /// Whether an offer may be used.
+    pub(crate) fn admit(&self, graph: &Graph, offer: &Offer) -> bool {
+        self.nodes.iter().all(|w| w.admits(graph, offer))
+    }
+
+    /// Whether the kernels' own errors of a plan may be as large as they are.
+    pub(crate) fn allow_error_of(&self, placed: &Placed) -> bool {
+        let errors = placed.regions.iter().map(|r| r.offer.candidate.numerics.error());
+        self.error.is_none_or(|most| errors.sum::<f64>() <= most)
+    }
+
+    /// What it counts to use these backends, in nanoseconds.
+    pub fn charge(&self, backends: &[String]) -> f64 {
+        let used = self.charges.iter().filter(|c| backends.contains(&c.backend));
+        used.map(|c| c.ns).sum()
+    }
+
+    /// Each in words.
+    pub fn in_words(&self) -> Vec<String> {
+        let nodes = self.nodes.iter().map(Wish::to_string);
+        let charges = self
+            .charges
+            .iter()
+            .map(|Charge { backend, ns }| format!("charge of {ns} ns for `{backend}`"));
+        let error = self.error.map(|e| format!("error budget of {e}"));
+        nodes.chain(charges).chain(error).collect()
+    }
+
+    /// An error of covering, which is the budget's where there is a cover without it.
+    pub(crate) fn refused_budget(
+        &self,
+        error: PlaceError,
+        coverable_without: impl FnOnce() -> bool,
+    ) -> PlaceError {
+        match (&error, self.error) {
+            (PlaceError::Problem(ProblemError::Uncoverable { .. }), Some(most))
+                if coverable_without() =>
+            {
+                let what = format!("error budget of {most}");
+                let why = "the kernels that may be used err by more in every plan".to_owned();
+                PlaceError::Wish { what, why }
+            }
+            _ => error,
+        }
+    }
+
+    /// That a method of placement does not look at them, where there are some.
+    pub(crate) fn refused_by(&self, method: Method) -> Result<(), PlaceError> {
+        match self.in_words().into_iter().next() {
+            Some(what) => Err(PlaceError::Wish {
+                what,
+                why: format!("placement `{method}` grants no wishes"),
+            }),
+            None => Ok(()),
+        }
     }
 }
 
 /// Whether wishes name nodes that are in the graph, and backends.
-fn check(graph: &Graph, registry: &Registry, wishes: &[Wish]) -> Result<(), PlaceError> {
+fn check(graph: &Graph, registry: &Registry, wishes: &Wishes) -> Result<(), PlaceError> {
+    for (i, charge) in wishes.charges.iter().enumerate() {
+        let what = format!("charge for `{}`", charge.backend);
+        if let Err(error) = registry.get(&charge.backend) {
+            return Err(PlaceError::Wish { what, why: error.to_string() });
+        }
+        if wishes.charges[..i].iter().any(|c| c.backend == charge.backend) {
+            return Err(PlaceError::Wish { what, why: "it is given twice".to_owned() });
+        }
+    }
+    let wishes = &wishes.nodes;
     for wish in wishes {
         if let Err(error) = registry.get(&wish.backend) {
             return Err(wish.refused(error.to_string()));
@@ -66,18 +165,18 @@ pub fn gather_wished(
     graph: &Graph,
     registry: &Registry,
     setting: &Setting,
-    wishes: &[Wish],
+    wishes: &Wishes,
 ) -> Result<Offers, PlaceError> {
     check(graph, registry, wishes)?;
     let mut offers = gather(graph, registry, setting)?;
-    offers.all.retain(|offer| wishes.iter().all(|w| w.admits(graph, offer)));
+    offers.all.retain(|offer| wishes.admit(graph, offer));
     let takes = |all: &[Offer], n| all.iter().any(|o| o.candidate.region.nodes.contains(&n));
     let mut left = offers.order.clone();
     left.retain(|&n| !takes(&offers.all, n));
     let mut more = last_resort(graph, registry, setting, &left);
-    more.retain(|offer| wishes.iter().all(|w| w.admits(graph, offer)));
+    more.retain(|offer| wishes.admit(graph, offer));
     offers.all.extend(more);
-    for wish in wishes {
+    for wish in &wishes.nodes {
         for node in graph.nodes().filter(|&n| wish.is_of(graph, n)) {
             if takes(&offers.all, node) {
                 continue;

@@ -7,7 +7,8 @@ use bricolage_backend::{Registry, Setting};
 use bricolage_ir::NodeId;
 use bricolage_measure::{Database, Machine, Measurement, Record};
 use bricolage_placement::{
-    Form, Method, Observed, Offer, Placed, Pricing, Unpriced, check_offer, gather, price_all,
+    Form, Method, Observed, Offer, Placed, Pricing, Unpriced, Wishes, check_offer, gather,
+    price_all,
 };
 use bricolage_runtime::Cancel;
 use bricolage_tensor::Rng;
@@ -49,7 +50,7 @@ fn with_pricing<R>(
     f(&Pricing {
         graph: &case.graph,
         setting,
-        wishes: &[],
+        wishes: &Wishes::default(),
         database: &database,
         contents: "",
         bench: &bench,

@@ -204,7 +204,13 @@ impl Field {
     /// The best single backend, unless a mix is faster beyond noise.
     pub(crate) fn choose(self, c: &Contest<'_>) -> Result<Best, Error> {
         let Field { mut entries, entry_of, known, measured: news, mut warnings } = self;
-        let median = |e: &Entry| e.measured.as_ref().map(|m| m.median_ns);
+        let charge = |e: &Entry| c.cx.goal.wishes.charge(&c.placed[e.placed].backends());
+        // With what the user charges for its backends.
+        let median = |e: &Entry| e.measured.as_ref().map(|m| m.median_ns + charge(e));
+        let is_less = |entries: &[Entry], r: &Ratio, a: usize, b: usize| {
+            let other = entries[b].measured.as_ref().map_or(0.0, |m| m.median_ns);
+            r.ci95.1 * other + charge(&entries[a]) < other + charge(&entries[b])
+        };
         let mut singles = vec![false; entries.len()];
         for (placed, &entry) in c.placed.iter().zip(&entry_of) {
             singles[entry] |= placed.is_single();
@@ -224,7 +230,7 @@ impl Field {
             && b <= CLOSE * a
             && !c.cx.cancel.is_cancelled()
             && let Some(ratio) = timing::compare(c, &mut entries, second, first, &mut warnings)?
-            && ratio.is_faster()
+            && is_less(&entries, &ratio, second, first)
         {
             best_single = Some(second);
             let name = |e: usize| &c.placed[entries[e].placed].name;
@@ -257,11 +263,13 @@ impl Field {
             };
             // Without pairs the race must tell: the intervals lie apart.
             let apart = match (&entries[m].measured, &entries[s].measured) {
-                (Some(m), Some(s)) => m.ci95_ns.1 < s.ci95_ns.0,
+                (Some(a), Some(b)) => {
+                    a.ci95_ns.1 + charge(&entries[m]) < b.ci95_ns.0 + charge(&entries[s])
+                }
                 _ => false,
             };
             ratio = ratio.or(paired);
-            if paired.map_or(apart, |r| r.is_faster()) {
+            if paired.map_or(apart, |r| is_less(&entries, &r, m, s)) {
                 (chosen, ratio) = (m, paired);
                 break;
             }

@@ -31,6 +31,9 @@ pub(crate) fn run(a: &Explain) -> Result<ExitCode, Error> {
     }
     say!("rewrites   {} nodes became {}: {}", report.nodes.0, report.nodes.1, rules.join(", "));
     say!("placement  {}", report.placement);
+    for wish in report.wishes.in_words() {
+        say!("wish       {wish}");
+    }
     evolutions::print(&report);
     say!("plans");
     for c in &report.contenders {

@@ -9,7 +9,7 @@ use crate::{
     setup::{self, Target},
     units,
 };
-use bricolage::{Cx, Error, Goal, Method, WorkerCommand, artefact, report::Report};
+use bricolage::{Cx, Error, Goal, Method, Wishes, WorkerCommand, artefact, report::Report};
 use bricolage_backend::Policy;
 use std::{path::Path, process::ExitCode};
 
@@ -28,7 +28,11 @@ pub(crate) fn run(a: &Optimize) -> Result<ExitCode, Error> {
             Placement::CollageV1 => Method::CollageV1,
             Placement::Greedy => Method::Greedy,
         },
-        wishes: a.pin.iter().chain(&a.exclude).cloned().collect(),
+        wishes: Wishes {
+            nodes: a.pin.iter().chain(&a.exclude).cloned().collect(),
+            charges: a.charge.clone(),
+            error: a.error_budget,
+        },
         time_limit: a.time_limit,
         ..setup::goal(&a.setting)
     };
